@@ -1,0 +1,193 @@
+"""Into n streams, through a stack of connections, and back to one."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from . import functional
+from .checks import check_count, check_floating, check_streams
+from .connection import HyperConnection
+from .constraints import Constraint
+from .gates import Init
+from .mappings import SCALE_START, Mapping
+from .numerics import compute_dtype, outside_autocast, parameter_dtype
+from .parameters import ConnectionParameters
+from .retraction import Retraction, as_retraction
+
+COLLAPSES = ("mean", "sum", "learned")
+
+
+class Expand(nn.Module):
+    """``(..., C) -> (..., n, C)``: n copies, put on the manifold of the retraction if there is one.
+
+    Args:
+        streams: number of streams n.
+        retraction: what keeps the streams on a sphere: None, a name, an order p, or an instance.
+
+    Raises:
+        ValueError: streams < 1.
+        TypeError: (forward) integer input; embed it first.
+    """
+
+    def __init__(self, streams: int, *, retraction: str | float | Retraction | None = None):
+        super().__init__()
+        check_count("Expand", "streams", streams)
+        self.streams = streams
+        retraction = as_retraction(retraction)
+        # Expansion only projects: without this copy the retraction's step would be registered twice.
+        self._retraction = (retraction,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_floating(f"Expand(streams={self.streams})", x)
+        (retraction,) = self._retraction
+        x = x if retraction is None else retraction.project(x)
+        return x.unsqueeze(-2).expand(*x.shape[:-1], self.streams, x.shape[-1]).contiguous()
+
+    def extra_repr(self) -> str:
+        return f"streams={self.streams}"
+
+
+class Collapse(nn.Module):
+    """``(..., n, C) -> (..., C)``: back to one stream.
+
+    ``"mean"`` keeps the scale of the plain residual network; ``"sum"`` gives n times it at the
+    start. ``"learned"`` weighs the streams per token with ``sigmoid(α W x̃ + b) + ε``, not
+    normalised, ``x̃`` the flat RMS-normed streams; it starts as the mean.
+
+    Args:
+        how: ``"mean"``, ``"sum"`` or ``"learned"``.
+        dim: width C of one stream, for ``"learned"``.
+        streams: number of streams n, for ``"learned"``.
+        epsilon: ε, added to the learned weights and to the mean square.
+
+    Raises:
+        ValueError: an unknown way, or ``"learned"`` without its sizes.
+
+    Reference: the head of DeepSeek-V4 (learned).
+    """
+
+    def __init__(
+        self, how: str = "mean", *, dim: int | None = None, streams: int | None = None, epsilon: float = 1e-6
+    ):
+        super().__init__()
+        if how not in COLLAPSES:
+            raise ValueError(f"unknown collapse {how!r}; known: {', '.join(COLLAPSES)}, or a module of your own.")
+        if how == "learned" and (dim is None or streams is None):
+            raise ValueError(f"Collapse('learned'): expected dim= and streams=, got dim={dim}, streams={streams}.")
+        self.how, self.dim, self.streams = how, dim, streams
+        self.weights = LearnedWeights(dim, streams, epsilon=epsilon) if how == "learned" and streams != 1 else None
+
+    def forward(self, streams: Tensor) -> Tensor:
+        if self.weights is not None:
+            return functional.read(streams, self.weights(streams))
+        check_streams(f"Collapse({self.how!r})", streams, self.streams, self.dim)
+        if streams.shape[-2] == 1:
+            return streams.squeeze(-2)
+        return streams.mean(-2) if self.how == "mean" else streams.sum(-2)
+
+    def extra_repr(self) -> str:
+        return repr(self.how)
+
+
+class LearnedWeights(ConnectionParameters):
+    """``(..., n, C) -> (..., n)``: ``sigmoid(α W x̃ + b) + ε``, in ``float32`` or ``float64``."""
+
+    decayed_parameters = ("weight",)
+
+    def __init__(self, dim: int, streams: int, *, epsilon: float = 1e-6):
+        super().__init__()
+        check_count("Collapse('learned')", "dim", dim)
+        check_count("Collapse('learned')", "streams", streams)
+        self.dim, self.streams, self.epsilon = dim, streams, epsilon
+        self.weight = nn.Parameter(torch.empty(streams, streams * dim, dtype=parameter_dtype()))
+        self.bias = nn.Parameter(torch.empty(streams, dtype=parameter_dtype()))
+        self.scale = nn.Parameter(torch.empty(1, dtype=parameter_dtype()))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Put the weights at the mean: each is 1/n."""
+        share = 1 / self.streams - self.epsilon
+        nn.init.zeros_(self.weight)
+        nn.init.constant_(self.bias, math.log(share / (1 - share)))
+        nn.init.constant_(self.scale, SCALE_START)
+
+    def forward(self, streams: Tensor) -> Tensor:
+        check_streams("Collapse('learned')", streams, self.streams, self.dim)
+        with outside_autocast(streams):
+            flat = streams.to(compute_dtype(streams)).flatten(-2)
+            inverse_rms = (flat.square().mean(-1, keepdim=True) + self.epsilon).rsqrt()
+            dynamic = (flat @ self.weight.to(flat.dtype).mT) * inverse_rms
+            return torch.sigmoid(self.scale.to(flat.dtype) * dynamic + self.bias.to(flat.dtype)) + self.epsilon
+
+
+class HyperStack(nn.Module):
+    """A network of hyper-connected branches: expand once, apply every branch, collapse once.
+
+    Args:
+        branches: the sublayers in order, each with its own norm, ``(..., C) -> (..., C)``.
+        dim: width C of one stream.
+        streams: number of streams n.
+        constraint, mapping, retraction, init: as in :class:`HyperConnection`; an instance of a constraint, a
+            mapping or a retraction is copied for every branch. The step of a retraction starts at
+            ``1/√(number of branches)``.
+        collapse: ``"mean"``, ``"sum"``, ``"learned"``, or a module ``(..., n, C) -> (..., C)``.
+
+    Raises:
+        ValueError: no branches, or what :class:`HyperConnection` raises.
+        TypeError: (forward) a branch that returns more than a tensor; the rest would be lost.
+    """
+
+    def __init__(
+        self,
+        branches: Iterable[nn.Module],
+        dim: int,
+        streams: int = 4,
+        *,
+        constraint: str | Constraint = "sinkhorn",
+        mapping: str | Mapping | None = None,
+        retraction: str | float | Retraction | None = None,
+        init: Init = "residual",
+        collapse: str | nn.Module = "mean",
+    ):
+        super().__init__()
+        branches = list(branches)
+        if not branches:
+            raise ValueError("HyperStack: expected at least one branch, got none.")
+        retraction = as_retraction(retraction)
+        self.dim, self.streams = dim, streams
+        self.expand = Expand(streams, retraction=copy.deepcopy(retraction))
+        self.connections = nn.ModuleList(
+            HyperConnection(
+                dim,
+                streams,
+                branch,
+                constraint=copy.deepcopy(constraint),
+                mapping=copy.deepcopy(mapping),
+                retraction=None if retraction is None else retraction.for_depth(len(branches)),
+                layer_index=layer_index,
+                init=init,
+            )
+            for layer_index, branch in enumerate(branches)
+        )
+        self.collapse = Collapse(collapse, dim=dim, streams=streams) if isinstance(collapse, str) else collapse
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """``(..., C) -> (..., C)``; further arguments go to every branch untouched."""
+        streams = self.expand(x)
+        for layer_index, connection in enumerate(self.connections):
+            streams = connection(streams, *args, **kwargs)
+            if not isinstance(streams, Tensor):
+                raise TypeError(
+                    f"HyperStack: branch {layer_index} returned {type(streams).__name__}; expected a tensor, because "
+                    "the rest would be lost. Chain Expand, HyperConnection and Collapse by hand to keep it."
+                )
+        return self.collapse(streams)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, streams={self.streams}"
