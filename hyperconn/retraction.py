@@ -15,7 +15,7 @@ from .numerics import compute_dtype, outside_autocast, parameter_dtype
 from .parameters import ConnectionParameters
 
 NAMED_ORDERS = {"projection": 1.0, "cayley": 2.0, "exponential": math.inf}
-LARGEST_ALGEBRAIC_ORDER = 8
+LARGEST_ALGEBRAIC_ORDER = 2
 # Below a root mean square of 1e-3 a vector counts as having no direction: it is scaled by 1e3 instead
 # of normalised, which bounds the gradient at an all-zero stream.
 LEAST_MEAN_SQUARE = 1e-6
@@ -87,17 +87,15 @@ class SphericalRetraction(Retraction):
         self.rescale = bool(rescale)
         self.step_start = None if step is None else _positive("step", step)
         self.num_sublayers = int(_positive("num_sublayers", num_sublayers))
-        raw = torch.empty((), dtype=parameter_dtype())
-        if learn_step:
-            self.raw_step = nn.Parameter(raw)
-        else:
-            self.register_buffer("raw_step", raw, persistent=False)
+        raw_step = nn.Parameter(torch.empty((), dtype=parameter_dtype())) if learn_step else None
+        self.register_parameter("raw_step", raw_step)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Put the step at its start."""
-        step = self.num_sublayers**-0.5 if self.step_start is None else self.step_start
-        nn.init.constant_(self.raw_step, step + math.log(-math.expm1(-step)))  # the inverse of softplus
+        if self.raw_step is not None:
+            start = self._start()
+            nn.init.constant_(self.raw_step, start + math.log(-math.expm1(-start)))  # the inverse of softplus
 
     def for_depth(self, num_sublayers: int) -> SphericalRetraction:
         """A copy for one of ``num_sublayers`` sublayers; a step given explicitly stays."""
@@ -107,12 +105,12 @@ class SphericalRetraction(Retraction):
         return fitted
 
     def description(self) -> dict[str, Any]:
-        return {**super().description(), "p": self.p, "radius": self.radius, "rescale": self.rescale}
+        return {**super().description(), "p": self.p, "radius": self.radius, "rescale": self.rescale, "learn_step": self.raw_step is not None}
 
     @property
-    def step(self) -> Tensor:
+    def step(self) -> Tensor | float:
         """The positive factor on the branch output, a scalar."""
-        return F.softplus(self.raw_step)
+        return self._start() if self.raw_step is None else F.softplus(self.raw_step)
 
     def project(self, x: Tensor) -> Tensor:
         """``(..., C) -> (..., C)``: scale every vector to the radius; zero stays zero."""
@@ -125,7 +123,8 @@ class SphericalRetraction(Retraction):
         wide = compute_dtype(branch_output)
         with outside_autocast(branch_output):
             output = branch_output.to(wide)
-            return self.step.to(wide) * (self._to_radius(output) if self.rescale else output)
+            step = self._start() if self.raw_step is None else F.softplus(self.raw_step.to(wide))
+            return step * (self._to_radius(output) if self.rescale else output)
 
     def forward(self, x: Tensor, proposal: Tensor) -> Tensor:
         """``R_p`` along the tangent part of the proposal.
@@ -143,7 +142,10 @@ class SphericalRetraction(Retraction):
 
     def extra_repr(self) -> str:
         radius = "√C" if self.radius is None else self.radius
-        return f"p={self.p:g}, radius={radius}, rescale={self.rescale}, learn_step={self.raw_step.requires_grad}"
+        return f"p={self.p:g}, radius={radius}, rescale={self.rescale}, learn_step={self.raw_step is not None}"
+
+    def _start(self) -> float:
+        return self.num_sublayers**-0.5 if self.step_start is None else self.step_start
 
     def _retract(self, x: Tensor, proposal: Tensor) -> Tensor:
         radius_squared = self._radius(x.shape[-1]) ** 2
@@ -176,7 +178,7 @@ def _arc(r_squared: Tensor, p: float) -> tuple[Tensor, Tensor]:
 
 
 def _algebraic_arc(r_squared: Tensor, p: int) -> tuple[Tensor, Tensor]:
-    """Powers of ``(1 + ir/p)/√(1 + r²/p²)``: for whole p no root and no angle is needed."""
+    """Powers of ``(1 + ir/p)/√(1 + r²/p²)``: p = 1 and 2 need neither a root at zero nor an angle."""
     scale = torch.rsqrt(1 + r_squared / p**2)
     cosine, sinc = scale, scale / p
     for _ in range(p - 1):

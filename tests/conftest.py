@@ -1,0 +1,40 @@
+"""Shared by all tests: one thread, a fixed seed, and the constraints at the sizes they take."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import hyperconn as hc
+
+torch.set_num_threads(1)
+SIZES = (1, 2, 3, 4, 6, 8)
+
+
+def supported(names=None, sizes=SIZES) -> list[tuple[str, int]]:
+    """All pairs of a constraint name and a number of streams it takes."""
+    return [
+        (name, n)
+        for name in names or hc.list_constraints()
+        for n in sizes
+        if hc.constraints.constraint_class(name).unsupported(n) is None
+    ]
+
+
+def branch(dim: int, dropout: float = 0.0) -> nn.Module:
+    """A random pre-norm sublayer."""
+    return nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, dim), nn.GELU(), nn.Dropout(dropout), nn.Linear(dim, dim))
+
+
+def relative_error(got: torch.Tensor, expected: torch.Tensor) -> float:
+    return ((got - expected).norm() / expected.norm()).item()
+
+
+def distinct_streams(*shape: int, dtype=torch.float64) -> torch.Tensor:
+    return torch.randn(*shape, dtype=dtype)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
