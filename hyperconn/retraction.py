@@ -105,7 +105,9 @@ class SphericalRetraction(Retraction):
         return fitted
 
     def description(self) -> dict[str, Any]:
-        return {**super().description(), "p": self.p, "radius": self.radius, "rescale": self.rescale, "learn_step": self.raw_step is not None}
+        fixed_step = self._start() if self.raw_step is None else None
+        numbers = {"p": self.p, "radius": self.radius, "rescale": self.rescale, "fixed_step": fixed_step}
+        return {**super().description(), **numbers}
 
     @property
     def step(self) -> Tensor | float:

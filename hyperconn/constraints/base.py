@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..numerics import compute_dtype, outside_autocast
 from ..parameters import ConnectionParameters
+from .tables import table_on_device
 
 
 class Constraint(ConnectionParameters, ABC):
@@ -127,19 +128,11 @@ class Constraint(ConnectionParameters, ABC):
     def _register_tables(self) -> tuple[str, ...]:
         device = torch.get_default_device()
         for name, build in self.constant_tables().items():
-            self.register_buffer(name, _on_device(build, device), persistent=False)
+            self.register_buffer(name, table_on_device(build, device), persistent=False)
         return tuple(self.constant_tables())
 
     def _rebuild_tables(self) -> None:
         """Tables follow the device but never a dtype: a cast copy would have lost digits for good."""
         builders = self.constant_tables()
         for name in self._table_names:
-            self._buffers[name] = _on_device(builders[name], getattr(self, name).device)
-
-
-def _on_device(build: Callable[[], Tensor], device: torch.device) -> Tensor:
-    with torch.device("cpu"):
-        table = build()
-    if device.type == "mps" and table.dtype == torch.float64:
-        table = table.float()
-    return table.to(device)
+            self._buffers[name] = table_on_device(builders[name], getattr(self, name).device)

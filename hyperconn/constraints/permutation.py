@@ -82,7 +82,6 @@ class Permutation(Constraint):
         return coordinates
 
 
-@functools.lru_cache(maxsize=None)
 def permutation_table(size: int) -> Tensor:
     """All permutation matrices as rows, ``(n!, n²)``; ``P[i, p(i)] = 1``, the identity first."""
     orders = torch.tensor(list(itertools.permutations(range(size))), dtype=torch.long)

@@ -89,7 +89,6 @@ class SpectralSphere(Constraint):
         return cayley_rotation(bounded_angles, self.streams - 1)
 
 
-@functools.lru_cache(maxsize=None)
 def helmert_basis(size: int) -> Tensor:
     """``(n, n − 1)``, float64: orthonormal columns, each orthogonal to the vector of ones."""
     basis = torch.zeros(size, size - 1, dtype=torch.float64)
