@@ -178,7 +178,9 @@ class HyperConnection(nn.Module):
         return f"HyperConnection(dim={self.dim}, streams={self.streams})"
 
 
-def _merge(merge: Callable[..., Tensor], streams: Tensor, post: Tensor | None, res: Tensor | None, y: Tensor) -> Tensor:
+def _merge(
+    merge: Callable[..., Tensor], streams: Tensor, post: Tensor | None, res: Tensor | None, y: Tensor
+) -> Tensor:
     """One stream needs no maps: ``x + y``."""
     if post is None or res is None:
         return (streams + y.unsqueeze(-2)).to(streams.dtype)

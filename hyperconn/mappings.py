@@ -45,7 +45,12 @@ class Mapping(ConnectionParameters, ABC):
     decayed_parameters = ("weight",)
 
     def __init__(
-        self, dim: int, streams: int, coordinate_sizes: Sequence[int], start: Tensor, gates: Gates | None = None
+        self,
+        dim: int,
+        streams: int,
+        coordinate_sizes: Sequence[int],
+        start: Tensor,
+        gates: Gates | None = None,
     ):
         super().__init__()
         self.dim, self.streams = dim, streams
@@ -100,7 +105,12 @@ class StaticMapping(Mapping):
     """Logits are the bias: the same matrices for every token."""
 
     def __init__(
-        self, dim: int, streams: int, coordinate_sizes: Sequence[int], start: Tensor, gates: Gates | None = None
+        self,
+        dim: int,
+        streams: int,
+        coordinate_sizes: Sequence[int],
+        start: Tensor,
+        gates: Gates | None = None,
     ):
         super().__init__(dim, streams, coordinate_sizes, start, gates)
         self.reset_parameters()
@@ -192,7 +202,12 @@ MAPPINGS: dict[str, type[Mapping]] = {
 
 
 def as_mapping(
-    mapping: str | Mapping | None, dim: int, constraint: Constraint, *, layer_index: int = 0, init: Init = "residual"
+    mapping: str | Mapping | None,
+    dim: int,
+    constraint: Constraint,
+    *,
+    layer_index: int = 0,
+    init: Init = "residual",
 ) -> Mapping | None:
     """A mapping that fits the constraint, by name or as given; None for a single stream, which needs none.
 

@@ -8,6 +8,7 @@ import math
 import torch
 from torch import Tensor
 
+
 def compute_dtype(tensor: Tensor) -> torch.dtype:
     """``float64`` for ``float64`` tensors, ``float32`` for everything narrower."""
     return torch.promote_types(tensor.dtype, torch.float32)
@@ -18,7 +19,7 @@ def parameter_dtype() -> torch.dtype:
     return torch.promote_types(torch.get_default_dtype(), torch.float32)
 
 
-def outside_autocast(tensor: Tensor) -> contextlib.AbstractContextManager:
+def outside_autocast(tensor: Tensor) -> contextlib.AbstractContextManager[object]:
     """A context in which autocast leaves operations on the tensor's device alone."""
     kind = tensor.device.type
     if kind != "meta" and torch.is_autocast_enabled(kind):

@@ -48,13 +48,13 @@ def _open(output: Any) -> tuple[Any, Callable[[Tensor], Any]]:
     return None, lambda tensor: tensor
 
 
-def _retuple(output: tuple, tensor: Tensor) -> tuple:
+def _retuple(output: tuple[Any, ...], tensor: Tensor) -> tuple[Any, ...]:
     if hasattr(output, "_replace"):
         return type(output)(tensor, *output[1:])
     return (tensor, *output[1:])
 
 
-def _with_item(output: dict, key: Any, tensor: Tensor) -> dict:
+def _with_item(output: dict[Any, Any], key: Any, tensor: Tensor) -> dict[Any, Any]:
     changed = copy.copy(output)
     changed[key] = tensor
     return changed

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 NARROW_DTYPES = (torch.bfloat16, torch.float16)
 
@@ -28,8 +31,8 @@ class ConnectionParameters(nn.Module):
 
     def _mark(self, name: str, param: nn.Parameter | None) -> None:
         if param is not None:
-            param.is_connection = True
-            param.no_weight_decay = name not in self.decayed_parameters
+            param.is_connection = True  # type: ignore[attr-defined]
+            param.no_weight_decay = name not in self.decayed_parameters  # type: ignore[attr-defined]
 
     def _mark_all(self) -> None:
         for name, param in self._parameters.items():
@@ -39,7 +42,7 @@ class ConnectionParameters(nn.Module):
         super().__setstate__(state)
         self._mark_all()  # copying a parameter drops its attributes
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True):
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         def keep(tensor: Tensor) -> Tensor:
             moved = fn(tensor)
             narrowed = moved.dtype in NARROW_DTYPES and tensor.dtype not in NARROW_DTYPES

@@ -71,6 +71,8 @@ class SphericalRetraction(Retraction):
     Reference: SpheretNorm, 2026, arXiv 2608.02668 (p = 1, 2); GeoNorm, 2026, arXiv 2601.22095 (p = ∞).
     """
 
+    raw_step: nn.Parameter | None
+
     def __init__(
         self,
         p: float | str = 1.0,
@@ -165,7 +167,7 @@ class SphericalRetraction(Retraction):
         return math.sqrt(width) if self.radius is None else self.radius
 
 
-def as_retraction(retraction: None | str | float | Retraction) -> Retraction | None:
+def as_retraction(retraction: str | float | Retraction | None) -> Retraction | None:
     """None, a name, an order p or an instance, to a retraction or nothing."""
     if retraction is None or isinstance(retraction, Retraction):
         return retraction

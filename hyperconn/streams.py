@@ -78,10 +78,8 @@ class Collapse(nn.Module):
         super().__init__()
         if how not in COLLAPSES:
             raise ValueError(f"unknown collapse {how!r}; known: {', '.join(COLLAPSES)}, or a module of your own.")
-        if how == "learned" and (dim is None or streams is None):
-            raise ValueError(f"Collapse('learned'): expected dim= and streams=, got dim={dim}, streams={streams}.")
         self.how, self.dim, self.streams = how, dim, streams
-        self.weights = LearnedWeights(dim, streams, epsilon=epsilon) if how == "learned" and streams != 1 else None
+        self.weights = _learned_weights(dim, streams, epsilon) if how == "learned" else None
 
     def forward(self, streams: Tensor) -> Tensor:
         if self.weights is not None:
@@ -93,6 +91,12 @@ class Collapse(nn.Module):
 
     def extra_repr(self) -> str:
         return repr(self.how)
+
+
+def _learned_weights(dim: int | None, streams: int | None, epsilon: float) -> LearnedWeights | None:
+    if dim is None or streams is None:
+        raise ValueError(f"Collapse('learned'): expected dim= and streams=, got dim={dim}, streams={streams}.")
+    return None if streams == 1 else LearnedWeights(dim, streams, epsilon=epsilon)
 
 
 class LearnedWeights(ConnectionParameters):

@@ -111,7 +111,7 @@ def test_gradients_are_finite_and_alive(name, n):
             (matrix * torch.randn_like(matrix)).sum().backward()
             assert point.grad.isfinite().all(), scale
             if point.shape[0] == 2 and scale == 0 and n > 1:
-                assert (point.grad[0].abs().max() > 1e-5), "the start is saturated"
+                assert point.grad[0].abs().max() > 1e-5, "the start is saturated"
 
 
 @pytest.mark.parametrize(("name", "n"), [case for case in CASES if case[1] > 1 and case[0] != "identity"])
@@ -195,7 +195,9 @@ def test_casting_to_half_and_back_loses_nothing(name, n):
 @cases
 def test_wrong_coordinates_are_refused(name, n):
     constraint = hc.make_constraint(name, n)
-    with pytest.raises(ValueError, match=rf"expected floating-point coordinates \(\.\.\., {constraint.num_coordinates}\)"):
+    with pytest.raises(
+        ValueError, match=rf"expected floating-point coordinates \(\.\.\., {constraint.num_coordinates}\)"
+    ):
         constraint(torch.zeros(2, constraint.num_coordinates + 1))
 
 

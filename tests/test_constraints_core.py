@@ -102,7 +102,9 @@ def test_spectral_sphere_product_of_a_thousand_does_not_grow():
     assert row_sum_error(product) <= 1e-4
 
 
-@pytest.mark.parametrize("spectrum", [(4.0, 4.0, 4.0), (4.0, 0.0, 0.0), (0.0, 0.0, 0.0)], ids=["I", "rank 1", "E = 0"])
+@pytest.mark.parametrize(
+    "spectrum", [(4.0, 4.0, 4.0), (4.0, 0.0, 0.0), (0.0, 0.0, 0.0)], ids=["I", "rank 1", "E = 0"]
+)
 def test_spectral_sphere_gradients_are_finite_where_an_svd_has_none(spectrum):
     point = torch.cat([torch.zeros(6), torch.tensor(spectrum)]).requires_grad_()
     matrix = hc.make_constraint("shc", 4)(point)

@@ -43,7 +43,12 @@ def test_the_readme_example_has_a_dozen_lines():
 
 def readme_row(name: str) -> str:
     cls = hc.constraints.constraint_class(name)
-    claims = (not cls.nonnegative and name != "identity", cls.unit_row_sums, cls.unit_column_sums, cls.nonexpansive)
+    claims = (
+        not cls.nonnegative and name != "identity",
+        cls.unit_row_sums,
+        cls.unit_column_sums,
+        cls.nonexpansive,
+    )
     cells = [f"`{name}`", ", ".join(f"`{alias}`" for alias in cls.aliases), cls.set_description]
     return "| " + " | ".join([*cells, *("yes" if claim else "no" for claim in claims), cls.reference]) + " |"
 

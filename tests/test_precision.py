@@ -104,13 +104,13 @@ def test_bf16_drift_over_many_layers_is_that_of_the_plain_residual():
 
 @pytest.mark.parametrize("dtype", HALF)
 def test_casting_a_model_keeps_connection_parameters_bit_for_bit(dtype):
-    stack = hc.HyperStack([branch(8) for _ in range(2)], 8, constraint="shc", retraction="projection", collapse="learned")
+    stack = hc.HyperStack(
+        [branch(8) for _ in range(2)], 8, constraint="shc", retraction="projection", collapse="learned"
+    )
     with torch.no_grad():
         for parameter in stack.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    before = {
-        name: p.clone() for name, p in stack.named_parameters() if getattr(p, "is_connection", False)
-    }
+    before = {name: p.clone() for name, p in stack.named_parameters() if getattr(p, "is_connection", False)}
     assert len(before) == 2 * 5 + 3
     stack.to(dtype)
     for name, parameter in stack.named_parameters():

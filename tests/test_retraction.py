@@ -46,7 +46,9 @@ def test_cayley_has_its_closed_and_its_matrix_form():
 def test_exponential_has_its_closed_form():
     x, u = point_and_tangent()
     r = u.norm(dim=-1, keepdim=True) / 4
-    torch.testing.assert_close(as_published("exponential")(x, x + u), r.cos() * x + r.sin() / r * u, atol=1e-12, rtol=0)
+    torch.testing.assert_close(
+        as_published("exponential")(x, x + u), r.cos() * x + r.sin() / r * u, atol=1e-12, rtol=0
+    )
 
 
 @pytest.mark.parametrize("p", ORDERS)
@@ -61,7 +63,9 @@ def test_the_angle_is_p_arctan_r_over_p(p):
 def test_whole_orders_agree_with_the_trigonometric_formula():
     r_squared = torch.logspace(-12, 4, 100, dtype=torch.float64)
     for p in range(1, 7):
-        for algebraic, trigonometric in zip(_algebraic_arc(r_squared, p), _trigonometric_arc(r_squared, p), strict=True):
+        for algebraic, trigonometric in zip(
+            _algebraic_arc(r_squared, p), _trigonometric_arc(r_squared, p), strict=True
+        ):
             torch.testing.assert_close(algebraic, trigonometric, atol=1e-11, rtol=1e-11)
 
 
@@ -180,7 +184,9 @@ def test_as_published_has_no_step_of_its_own_and_takes_the_output_raw():
 def test_rescaling_makes_the_step_independent_of_the_output_scale():
     retraction, y = hc.SphericalRetraction(), torch.randn(3, 8)
     for factor in (0.01, 1.0, 1e3):
-        torch.testing.assert_close(retraction.scale_branch(factor * y), retraction.scale_branch(y), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            retraction.scale_branch(factor * y), retraction.scale_branch(y), rtol=1e-4, atol=1e-5
+        )
     torch.testing.assert_close(retraction.scale_branch(y).norm(dim=-1), torch.full((3,), 8**0.5), rtol=1e-5, atol=0)
 
 

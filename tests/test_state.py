@@ -34,7 +34,9 @@ def bytes_of(state):
 
 
 @pytest.mark.parametrize(("name", "n"), supported(sizes=(1, 3, 4)))
-@pytest.mark.parametrize("options", [{}, {"retraction": "cayley", "collapse": "learned", "mapping": "static"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"retraction": "cayley", "collapse": "learned", "mapping": "static"}], ids=str
+)
 def test_copies_and_round_trips_are_bit_equal(name, n, options):
     stack, x = perturbed(stack_of(name, n, **options)), torch.randn(5, 8)
     expected = stack(x)
@@ -47,12 +49,20 @@ def test_copies_and_round_trips_are_bit_equal(name, n, options):
 @pytest.mark.parametrize(
     ("theirs", "ours", "message"),
     [
-        ({"name": "mhc"}, {"name": "hc"}, r"made with constraint \{.*'sinkhorn'.*\(this model: .*'unconstrained'"),
+        (
+            {"name": "mhc"},
+            {"name": "hc"},
+            r"made with constraint \{.*'sinkhorn'.*\(this model: .*'unconstrained'",
+        ),
         ({"name": "shc", "n": 4}, {"name": "shc", "n": 2}, r"streams 4 \(this model: 2\)"),
         ({"mapping": "flat"}, {"mapping": "static"}, r"mapping .*'flat'.*\(this model: .*'static'"),
         ({"retraction": 1.0}, {"retraction": 2.0}, r"retraction .*1.0.*\(this model: .*2.0"),
         ({"retraction": 1.0}, {}, r"retraction .*\(this model: None\)"),
-        ({"name": hc.constraints.Sinkhorn(4, iterations=5)}, {"name": "mhc"}, r"'iterations': 5.*'iterations': 20"),
+        (
+            {"name": hc.constraints.Sinkhorn(4, iterations=5)},
+            {"name": "mhc"},
+            r"'iterations': 5.*'iterations': 20",
+        ),
     ],
 )
 def test_the_state_of_another_kind_is_refused_with_both_names(theirs, ours, message):
@@ -109,7 +119,9 @@ def test_parameter_groups_hold_every_parameter_once_and_never_decay_static_ones(
     model = nn.ModuleDict(
         {
             "embed": nn.Embedding(10, 8),
-            "stack": hc.HyperStack([shared, shared], 8, constraint="shc", retraction="projection", collapse="learned"),
+            "stack": hc.HyperStack(
+                [shared, shared], 8, constraint="shc", retraction="projection", collapse="learned"
+            ),
             "head": nn.Linear(8, 10, bias=False),
         }
     )

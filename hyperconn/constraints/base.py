@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -12,6 +12,9 @@ from torch import Tensor
 from ..numerics import compute_dtype, outside_autocast
 from ..parameters import ConnectionParameters
 from .tables import table_on_device
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Constraint(ConnectionParameters, ABC):
@@ -91,7 +94,7 @@ class Constraint(ConnectionParameters, ABC):
         """Builders of constant tensors by name; they become non-persistent buffers that follow the device."""
         return {}
 
-    @final
+    @final  # type: ignore[misc]
     def forward(self, coordinates: Tensor) -> Tensor:
         """``(..., k) -> (..., n, n)``, in ``float32`` (``float64`` for ``float64`` coordinates)."""
         if coordinates.shape[-1:] != (self.num_coordinates,) or not coordinates.is_floating_point():
@@ -120,7 +123,7 @@ class Constraint(ConnectionParameters, ABC):
     def extra_repr(self) -> str:
         return f"streams={self.streams}, coordinates={self.num_coordinates}"
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True):
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
         self._rebuild_tables()
         return self

@@ -57,7 +57,7 @@ def _space_rotation(angles: Tensor) -> Tensor:
     return (torch.stack(entries, -1) / (1 + xx + yy + zz).unsqueeze(-1)).unflatten(-1, (3, 3))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _skew_table(size: int) -> Tensor:
     rows, columns = torch.triu_indices(size, size, 1, device="cpu")
     table = torch.zeros(num_angles(size), size, size, device="cpu")

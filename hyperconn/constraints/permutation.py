@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -39,6 +40,8 @@ class Permutation(Constraint):
     set_description = "doubly stochastic matrices"
     reference = "mHC-lite 2026, arXiv 2601.05732"
 
+    permutations: Tensor
+
     @classmethod
     def unsupported(cls, streams: int) -> str | None:
         if streams <= MAX_STREAMS:
@@ -52,7 +55,7 @@ class Permutation(Constraint):
     def coordinate_sizes(self) -> tuple[int, ...]:
         return (math.factorial(self.streams),)
 
-    def constant_tables(self):
+    def constant_tables(self) -> dict[str, Callable[[], Tensor]]:
         return {"permutations": functools.partial(permutation_table, self.streams)}
 
     def matrix(self, coordinates: Tensor) -> Tensor:

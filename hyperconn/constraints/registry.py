@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .base import Constraint
 
@@ -64,7 +64,7 @@ def constraint_class(name: str) -> type[Constraint]:
         raise ValueError(f"unknown constraint {name!r}.{hint} Known: {known}.") from None
 
 
-def make_constraint(name: str, streams: int, **options) -> Constraint:
+def make_constraint(name: str, streams: int, **options: Any) -> Constraint:
     """A constraint chosen by name.
 
     Args:

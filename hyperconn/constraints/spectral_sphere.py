@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +42,9 @@ class SpectralSphere(Constraint):
     set_description = "unit row and column sums, ‖H‖₂ = 1"
     reference = "sHC 2026, arXiv 2603.20896"
 
+    basis: Tensor
+    angle_bound: nn.Parameter | None
+
     def __init__(self, streams: int):
         super().__init__(streams)
         bound = nn.Parameter(torch.empty(2, dtype=parameter_dtype())) if self.num_angles else None
@@ -56,7 +60,7 @@ class SpectralSphere(Constraint):
     def coordinate_sizes(self) -> tuple[int, ...]:
         return (self.num_angles, self.num_angles, self.streams - 1)
 
-    def constant_tables(self):
+    def constant_tables(self) -> dict[str, Callable[[], Tensor]]:
         return {"basis": functools.partial(helmert_basis, self.streams)}
 
     def reset_parameters(self) -> None:

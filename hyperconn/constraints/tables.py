@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-_SHARED: weakref.WeakValueDictionary[tuple, Tensor] = weakref.WeakValueDictionary()
+_SHARED: weakref.WeakValueDictionary[tuple[object, ...], Tensor] = weakref.WeakValueDictionary()
 
 
 def table_on_device(build: Callable[[], Tensor], device: torch.device) -> Tensor:
