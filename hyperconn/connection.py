@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from . import functional
+from . import fast
 from .checks import check_count, check_streams
 from .constraints import Constraint, as_constraint
 from .description import check_description, encode_description
@@ -106,8 +106,9 @@ class HyperConnection(nn.Module):
         check_streams(self._signature(), streams, self.streams, self.dim)
         if self.mapping is None:
             return streams.squeeze(-2), Carry(streams, None, None)
-        pre, post, coordinates = self.mapping(streams)
-        return functional.read(streams, pre), Carry(streams, post, self.constraint(coordinates))
+        pre, post, coordinates, streams = self.mapping(streams)
+        branch_input, streams = fast.read(streams, pre)
+        return branch_input, Carry(streams, post, self.constraint(coordinates))
 
     def write(self, branch_output: Tensor, carry: Carry) -> Tensor:
         """The new streams ``(..., n, C)`` from the branch output ``(..., C)`` and the carry of :meth:`read`."""
@@ -119,8 +120,8 @@ class HyperConnection(nn.Module):
                 "A branch must keep the shape of its input."
             )
         if self.retraction is None:
-            return _merge(functional.write, streams, post, res, branch_output)
-        proposal = _merge(functional.mix, streams, post, res, self.retraction.scale_branch(branch_output))
+            return _merge(fast.write, streams, post, res, branch_output)
+        proposal = _merge(fast.mix, streams, post, res, self.retraction.scale_branch(branch_output))
         return self.retraction(streams, proposal)
 
     def mappings(self, streams: Tensor) -> Mappings:
@@ -138,7 +139,7 @@ class HyperConnection(nn.Module):
             one = streams.new_ones(1, dtype=compute_dtype(streams))
             pre, post, res = one, one, one[:, None]
         else:
-            pre, post, coordinates = self.mapping(streams)
+            pre, post, coordinates, _ = self.mapping(streams)
             res = self.constraint(coordinates)
         return Mappings(pre.expand(*leading, n), post.expand(*leading, n), res.expand(*leading, n, n))
 
@@ -147,7 +148,7 @@ class HyperConnection(nn.Module):
         if self.mapping is None:
             one = torch.ones(1)
             return Mappings(one, one, one[:, None])
-        pre, post, coordinates = self.mapping.static()
+        pre, post, coordinates, _ = self.mapping.static()
         return Mappings(pre, post, self.constraint(coordinates))
 
     def residual_matrix(self, streams: Tensor | None = None) -> Tensor:

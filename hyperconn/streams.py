@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import functional
+from . import fast
 from .checks import check_count, check_floating, check_streams
 from .connection import HyperConnection
 from .constraints import Constraint
@@ -83,7 +83,7 @@ class Collapse(nn.Module):
 
     def forward(self, streams: Tensor) -> Tensor:
         if self.weights is not None:
-            return functional.read(streams, self.weights(streams))
+            return fast.read(streams, self.weights(streams))[0]
         check_streams(f"Collapse({self.how!r})", streams, self.streams, self.dim)
         if streams.shape[-2] == 1:
             return streams.squeeze(-2)
@@ -124,10 +124,8 @@ class LearnedWeights(ConnectionParameters):
     def forward(self, streams: Tensor) -> Tensor:
         check_streams("Collapse('learned')", streams, self.streams, self.dim)
         with outside_autocast(streams):
-            flat = streams.to(compute_dtype(streams)).flatten(-2)
-            inverse_rms = (flat.square().mean(-1, keepdim=True) + self.epsilon).rsqrt()
-            dynamic = (flat @ self.weight.to(flat.dtype).mT) * inverse_rms
-            return torch.sigmoid(self.scale.to(flat.dtype) * dynamic + self.bias.to(flat.dtype)) + self.epsilon
+            logits, _ = fast.project(streams, self.weight, self.scale.expand(self.streams), self.bias, self.epsilon)
+            return logits.sigmoid() + self.epsilon
 
 
 class HyperStack(nn.Module):
