@@ -16,7 +16,7 @@ from .connection import HyperConnection
 from .constraints import Constraint
 from .gates import Init
 from .mappings import SCALE_START, Mapping
-from .numerics import compute_dtype, outside_autocast, parameter_dtype
+from .numerics import outside_autocast, parameter_dtype
 from .parameters import ConnectionParameters
 from .retraction import Retraction, as_retraction
 

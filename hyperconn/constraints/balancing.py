@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
 from ..fast.guard import handwritten
-from ..fast.pullback import pullback
+from ..fast.pullback import Gradients, pullback
 
 
 def balance(logits: Tensor, iterations: int) -> Tensor:
@@ -18,22 +20,27 @@ def balance(logits: Tensor, iterations: int) -> Tensor:
 
 
 def balance_plainly(logits: Tensor, iterations: int) -> Tensor:
-    """The specification, in the log domain: finite for any finite logits."""
-    for _ in range(iterations):
-        logits = logits.log_softmax(-2).log_softmax(-1)
-    return logits.exp()
+    """The specification.
+
+    Only the first pair needs the log domain: after it every row and column holds an entry of at
+    least 1/n², so no later sum can vanish, for any finite logits.
+    """
+    matrix = logits.log_softmax(-2).softmax(-1)
+    for _ in range(iterations - 1):
+        matrix = matrix / matrix.sum(-2, keepdim=True)
+        matrix = matrix / matrix.sum(-1, keepdim=True)
+    return matrix
 
 
 class Balance(Function):
     """Saves the logits, and repeats the iterations in the backward: the gradient of exactly these iterations.
 
-    Tokens go last, ``(n, n, tokens)``, so that sums of n numbers run over whole vectors. Only the first
-    pair needs the log domain: after it every row and column holds an entry of at least 1/n², so
-    no later sum can vanish. The backward undoes one scaling after the other instead of keeping iterates.
+    Tokens go last, ``(n, n, tokens)``, so that sums of n numbers run over whole vectors. The backward
+    undoes one scaling after the other instead of keeping iterates.
     """
 
     @staticmethod
-    def forward(ctx, logits: Tensor, iterations: int) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, iterations: int) -> Tensor:
         ctx.save_for_backward(logits)
         ctx.iterations = iterations
         matrix = _tokens_last(logits).log_softmax(0).softmax(1)
@@ -41,7 +48,7 @@ class Balance(Function):
         return _tokens_first(matrix, logits)
 
     @staticmethod
-    def backward(ctx, gradient: Tensor):
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:
         (logits,) = ctx.saved_tensors
         if torch.is_grad_enabled():
             return *pullback(lambda L: (balance_plainly(L, ctx.iterations),), (logits,), (gradient,)), None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
 from .. import functional
 from ..numerics import compute_dtype, outside_autocast
-from .guard import handwritten
-from .pullback import pullback
+from . import compiled
+from .guard import fusing, handwritten
+from .pullback import Gradients, pullback
 from .shapes import broadcast, by_token, product
 
 
@@ -31,6 +35,8 @@ def write(streams: Tensor, post: Tensor, res: Tensor, branch_output: Tensor) -> 
 
 
 def _merge(streams: Tensor, post: Tensor, res: Tensor, branch_output: Tensor, dtype: torch.dtype) -> Tensor:
+    if fusing():
+        return compiled.mix(streams, post, res, branch_output).to(dtype)
     if not handwritten(streams, post, res, branch_output):
         return functional.mix(streams, post, res, branch_output).to(dtype)
     post = broadcast(post, streams.shape[:-1])
@@ -42,7 +48,9 @@ class Mix(Function):
     """Saves its arguments only; batched matrix products throughout."""
 
     @staticmethod
-    def forward(ctx, streams: Tensor, post: Tensor, res: Tensor, branch_output: Tensor, dtype: torch.dtype) -> Tensor:
+    def forward(
+        ctx: Any, streams: Tensor, post: Tensor, res: Tensor, branch_output: Tensor, dtype: torch.dtype
+    ) -> Tensor:
         ctx.save_for_backward(streams, post, res, branch_output)
         wide = compute_dtype(streams)
         with outside_autocast(streams):
@@ -53,7 +61,7 @@ class Mix(Function):
         return P.to(dtype)
 
     @staticmethod
-    def backward(ctx, dP: Tensor):
+    def backward(ctx: Any, dP: Tensor) -> Gradients:
         streams, post, res, branch_output = ctx.saved_tensors
         if torch.is_grad_enabled():
             return *pullback(_specification(dP.dtype), ctx.saved_tensors, (dP,)), None
@@ -72,5 +80,5 @@ class Mix(Function):
         return dX, dpost, dH, dy, None
 
 
-def _specification(dtype: torch.dtype):
+def _specification(dtype: torch.dtype) -> Callable[..., tuple[Tensor]]:
     return lambda *arguments: (functional.mix(*arguments).to(dtype),)

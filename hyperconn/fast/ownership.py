@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,7 +35,7 @@ def _holders(tensor: Tensor) -> tuple[int, int, int] | None:
         return None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _holders_of_fresh_gradient() -> tuple[int, int, int] | None:
     """The counts that a gradient shows which one backward has just made for another, measured once."""
     with torch.enable_grad(), torch.autocast("cpu", enabled=False):
@@ -49,11 +50,11 @@ class _Probe(Function):
     seen: tuple[int, int, int] | None = None
 
     @staticmethod
-    def forward(ctx, tensor: Tensor) -> Tensor:
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
         return tensor.view_as(tensor)
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> Tensor:
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         _Probe.seen = _seen_from_here(gradient)
         return gradient
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
 from .. import functional
 from ..numerics import compute_dtype, outside_autocast
-from .guard import handwritten
+from . import compiled
+from .guard import fusing, handwritten
 from .ownership import owned
-from .pullback import pullback
+from .pullback import Gradients, pullback
 from .shapes import by_token
 
 
-def project(
-    streams: Tensor, weight: Tensor, scale: Tensor, bias: Tensor, epsilon: float
-) -> tuple[Tensor, Tensor]:
+def project(streams: Tensor, weight: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """:func:`hyperconn.functional.project`, and the streams for whoever uses them next.
 
     Args:
@@ -29,6 +31,8 @@ def project(
     Returns:
         tuple: ``(..., m)`` in the compute dtype, and the streams ``(..., n, C)``.
     """
+    if fusing():
+        return compiled.project(streams, weight, scale, bias, epsilon), streams
     if handwritten(streams, weight, scale, bias):
         return Project.apply(streams, weight, scale, bias, epsilon)
     return functional.project(streams, weight, scale, bias, epsilon), streams
@@ -39,7 +43,7 @@ class Project(Function):
 
     @staticmethod
     def forward(
-        ctx, streams: Tensor, weight: Tensor, scale: Tensor, bias: Tensor, epsilon: float
+        ctx: Any, streams: Tensor, weight: Tensor, scale: Tensor, bias: Tensor, epsilon: float
     ) -> tuple[Tensor, Tensor]:
         wide = compute_dtype(streams)
         with outside_autocast(streams):
@@ -55,7 +59,7 @@ class Project(Function):
         return m, streams.view_as(streams)
 
     @staticmethod
-    def backward(ctx, dm: Tensor | None, dX: Tensor | None):
+    def backward(ctx: Any, dm: Tensor | None, dX: Tensor | None) -> Gradients:
         *inputs, raw, inverse_rms = ctx.saved_tensors
         if dm is None:
             return dX, None, None, None, None
@@ -88,5 +92,5 @@ def _add_terms(total: Tensor, V: Tensor, pull: Tensor, draw: Tensor, weight: Ten
         total.add_(torch.addmm(V * pull, draw, weight))
 
 
-def _specification(epsilon: float):
-    return lambda streams, *parameters: (functional.project(streams, *parameters, epsilon), streams)
+def _specification(epsilon: float) -> Callable[..., tuple[Tensor, Tensor]]:
+    return lambda X, W, α, b: (functional.project(X, W, α, b, epsilon), X)

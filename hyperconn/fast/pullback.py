@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+Gradients = tuple[Tensor | None, ...]
+
 
 def pullback(
     specification: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor], cotangents: Sequence[Tensor | None]
-) -> list[Tensor | None]:
+) -> Gradients:
     """Gradients of the inputs, as a backward returns them, with a graph of their own.
 
     Args:
@@ -22,9 +24,14 @@ def pullback(
         # Views, so that the same tensor given twice receives two gradients.
         inputs = [tensor.view_as(tensor) for tensor in inputs]
         outputs = specification(*inputs)
-        given = [(output, cotangent) for output, cotangent in zip(outputs, cotangents, strict=True) if cotangent is not None]
+        given = [pair for pair in zip(outputs, cotangents, strict=True) if pair[1] is not None]
         wanted = [tensor for tensor in inputs if tensor.requires_grad]
-        outputs, cotangents = zip(*given, strict=True)
-        found = torch.autograd.grad(outputs, wanted, cotangents, create_graph=True, allow_unused=True)
+        found = torch.autograd.grad(
+            [output for output, _ in given],
+            wanted,
+            [cotangent for _, cotangent in given],
+            create_graph=True,
+            allow_unused=True,
+        )
     gradients = iter(found)
-    return [next(gradients) if tensor.requires_grad else None for tensor in inputs]
+    return tuple(next(gradients) if tensor.requires_grad else None for tensor in inputs)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
 from .. import functional
 from ..numerics import compute_dtype, outside_autocast
-from .guard import handwritten
+from . import compiled
+from .guard import fusing, handwritten
 from .ownership import owned
-from .pullback import pullback
+from .pullback import Gradients, pullback
 from .shapes import broadcast, by_token, product
 
 
@@ -24,6 +27,8 @@ def read(streams: Tensor, pre: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         tuple: ``u (..., C)`` and the streams ``(..., n, C)``.
     """
+    if fusing():
+        return compiled.read(streams, pre), streams
     if handwritten(streams, pre):
         return Read.apply(streams, broadcast(pre, streams.shape[:-1]))
     return functional.read(streams, pre), streams
@@ -33,7 +38,7 @@ class Read(Function):
     """Saves its arguments only; adds ``pre ⊗ du`` onto the gradient of the streams it handed on."""
 
     @staticmethod
-    def forward(ctx, streams: Tensor, pre: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, streams: Tensor, pre: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(streams, pre)
         ctx.set_materialize_grads(False)
         wide = compute_dtype(streams)
@@ -43,12 +48,12 @@ class Read(Function):
         return u.to(streams.dtype), streams.view_as(streams)
 
     @staticmethod
-    def backward(ctx, du: Tensor | None, dX: Tensor | None):
+    def backward(ctx: Any, du: Tensor | None, dX: Tensor | None) -> Gradients:
         streams, pre = ctx.saved_tensors
         if du is None:
             return dX, None
         if torch.is_grad_enabled():
-            return tuple(pullback(_specification, (streams, pre), (du, dX)))
+            return pullback(_specification, (streams, pre), (du, dX))
         wide, dpre = compute_dtype(streams), None
         with outside_autocast(streams):
             rows = by_token(du, 1, wide).unsqueeze(1)
