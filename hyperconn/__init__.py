@@ -8,6 +8,7 @@ from .mappings import Mapping
 from .optimizers import parameter_groups
 from .retraction import Retraction, SphericalRetraction
 from .streams import Collapse, Expand, HyperStack
+from .wrapping import is_wrapped, load_wrapped, register_adapter, unwrap, wrap
 
 __version__ = "0.1.0"
 
@@ -26,8 +27,13 @@ __all__ = [
     "constraints",
     "functional",
     "inspect",
+    "is_wrapped",
     "list_constraints",
+    "load_wrapped",
     "make_constraint",
     "parameter_groups",
+    "register_adapter",
     "register_constraint",
+    "unwrap",
+    "wrap",
 ]
