@@ -1,6 +1,6 @@
 """Hyper-connections for PyTorch: n residual streams, the constraint on their mixing chosen by name."""
 
-from . import constraints, functional
+from . import constraints, functional, interop
 from .connection import Carry, HyperConnection, Mappings
 from .constraints import Constraint, list_constraints, make_constraint, register_constraint
 from .inspection import MixingReport, inspect
@@ -27,6 +27,7 @@ __all__ = [
     "constraints",
     "functional",
     "inspect",
+    "interop",
     "is_wrapped",
     "list_constraints",
     "load_wrapped",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib.util
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +31,10 @@ class Family:
 
 def make(name: str) -> nn.Module:
     """A fresh copy of the tiny model of a family, in eval mode; skips where its package is absent."""
-    pytest.importorskip(FAMILIES[name].package, reason=f"the {name} tests need {FAMILIES[name].package}")
+    package = FAMILIES[name].package
+    if package == "timm":
+        define_operators_of_torchvision()
+    pytest.importorskip(package, reason=f"NOT TESTED: {name} needs {package} and what it imports")
     return copy.deepcopy(_built(name))
 
 
@@ -58,6 +62,21 @@ def perturb(model: nn.Module, scale: float = 0.3) -> nn.Module:
     for parameter in connection_parameters(model):
         parameter.add_(scale * torch.randn(parameter.shape, generator=generator))
     return model
+
+
+@functools.lru_cache(maxsize=None)
+def define_operators_of_torchvision() -> torch.library.Library | None:
+    """Let a torchvision built for CUDA be imported beside a torch for CPU.
+
+    timm imports torchvision for its image transforms alone. PyPI's torchvision for Linux has its C++
+    operators in a library that needs CUDA; without it the import fails on a registration for the
+    operator ``nms``, whose signature is enough to go on.
+    """
+    if importlib.util.find_spec("torchvision") is None or hasattr(torch.ops.torchvision, "nms"):
+        return None
+    library = torch.library.Library("torchvision", "DEF")
+    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return library
 
 
 @functools.lru_cache(maxsize=None)
