@@ -30,9 +30,7 @@ NAMES = {
 }
 
 
-def from_checkpoint(
-    tensors: dict[str, Tensor], family: str, **options: Any
-) -> dict[str, HyperConnection | Collapse]:
+def from_checkpoint(tensors: dict[str, Tensor], family: str, **options: Any) -> dict[str, HyperConnection | Collapse]:
     """All sites and the head of a checkpoint.
 
     Args:

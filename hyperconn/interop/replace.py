@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from .families import FAMILIES, Family
@@ -46,8 +45,9 @@ class Replacement(nn.Module):
 class Site(Replacement):
     """A connection in the place of a site."""
 
-    stored_names: ClassVar[dict[str, str]] = {f"mapping.{ours}": name for ours, name in
-                                              (("weight", "fn"), ("bias", "base"), ("scale", "scale"))}
+    stored_names: ClassVar[dict[str, str]] = {
+        f"mapping.{ours}": name for ours, name in (("weight", "fn"), ("bias", "base"), ("scale", "scale"))
+    }
 
     def __init__(self, original: nn.Module, family: Family):
         super().__init__(original)
@@ -71,8 +71,9 @@ class Site(Replacement):
 class Head(Replacement):
     """A collapse in the place of a head."""
 
-    stored_names: ClassVar[dict[str, str]] = {f"weights.{ours}": f"hc_{name}" for ours, name in
-                                              (("weight", "fn"), ("bias", "base"), ("scale", "scale"))}
+    stored_names: ClassVar[dict[str, str]] = {
+        f"weights.{ours}": f"hc_{name}" for ours, name in (("weight", "fn"), ("bias", "base"), ("scale", "scale"))
+    }
 
     def __init__(self, original: nn.Module, family: Family):
         super().__init__(original)

@@ -69,9 +69,7 @@ def to_site(connection: HyperConnection, family: str | None = None) -> dict[str,
     return {"fn": weight.detach().clone(), "base": bias.detach().clone(), "scale": scale.detach().clone()}
 
 
-def _connection(
-    family: Family, dim: int, streams: int, base: Tensor, options: SiteOptions
-) -> HyperConnection:
+def _connection(family: Family, dim: int, streams: int, base: Tensor, options: SiteOptions) -> HyperConnection:
     constraint = family.constraint(streams, options)
     start = base.float().cpu()
     gates = family.gates(options)

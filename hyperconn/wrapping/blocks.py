@@ -34,8 +34,8 @@ def find_blocks(model: nn.Module, names: str | Sequence[str] | None) -> dict[str
     found = {name: blocks for name, blocks in candidates.items() if len(blocks) == longest}
     if len(found) > 1:
         raise ValueError(
-            f"wrap: {type(model).__name__} has {len(found)} lists of {longest} blocks: {', '.join(map(repr, found))}. "
-            "Name one with blocks=, or several with blocks=[...]."
+            f"wrap: {type(model).__name__} has {len(found)} lists of {longest} blocks: "
+            f"{', '.join(map(repr, found))}. Name one with blocks=, or several with blocks=[...]."
         )
     return found
 
@@ -54,7 +54,10 @@ def width_of(model: nn.Module, name: str, block: nn.Module) -> int:
         weight = getattr(child, "weight", None)
         if "Norm" in type(child).__name__ and weight is not None and weight.dim() == 1:
             return len(weight)
-    raise ValueError(f"wrap: the width of {type(block).__name__} is not to be seen from its norms; give it with dim=.")
+    raise ValueError(
+        f"wrap: the width of {type(block).__name__} is not to be seen from a configuration or its norms; give it "
+        "with dim=."
+    )
 
 
 def input_name(block: nn.Module) -> str:
@@ -79,18 +82,16 @@ def _named(model: nn.Module, name: str) -> BlockList:
 
 def _outermost_lists(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, BlockList]]:
     """Lists of at least two modules with children, all of one type; not the lists inside such a list."""
-    if _is_block_list(model):
+    if isinstance(model, (nn.ModuleList, nn.Sequential)) and _is_repeated(model):
         yield prefix, model
         return
     for name, child in model.named_children():
         yield from _outermost_lists(child, f"{prefix}.{name}" if prefix else name)
 
 
-def _is_block_list(module: nn.Module) -> bool:
-    if not isinstance(module, (nn.ModuleList, nn.Sequential)) or len(module) < 2:
-        return False
-    one_type = len({type(block) for block in module}) == 1
-    return one_type and any(True for _ in module[0].children())
+def _is_repeated(blocks: BlockList) -> bool:
+    one_type = len({type(block) for block in blocks}) == 1
+    return len(blocks) >= 2 and one_type and any(True for _ in blocks[0].children())
 
 
 def _owners(model: nn.Module, name: str) -> Iterator[nn.Module]:

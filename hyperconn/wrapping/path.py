@@ -51,7 +51,8 @@ class StreamPath(nn.Module):
         """
         streams = hidden if self.expand is None else self.expand(hidden)
         rebuild: Callable[[Tensor], Any] = lambda tensor: tensor  # noqa: E731
-        for connection, sublayer in zip(self.connections, sublayers, strict=True):
+        connections: Any = self.connections
+        for connection, sublayer in zip(connections, sublayers, strict=True):
             branch_input, carry = connection.read(streams)
             output = sublayer(branch_input, *args, **kwargs)
             if output is not None:

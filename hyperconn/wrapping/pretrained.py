@@ -51,8 +51,8 @@ def _base_model(cls: Any, path: Path, model_options: dict[str, Any]) -> nn.Modul
     """The model without its connections, whose tensors are no surprise to it."""
     ignored = [*(cls._keys_to_ignore_on_load_unexpected or []), rf"\.{CHILD}\."]
     names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
-    tolerant = type(cls.__name__, (cls,), {"_keys_to_ignore_on_load_unexpected": ignored, **names})
-    model = tolerant.from_pretrained(path, **model_options)
+    tolerant: Any = type(cls.__name__, (cls,), {"_keys_to_ignore_on_load_unexpected": ignored, **names})
+    model: nn.Module = tolerant.from_pretrained(path, **model_options)
     model.__class__ = cls
     return model
 
@@ -67,8 +67,8 @@ def _connection_tensors(path: Path) -> dict[str, Tensor]:
     narrow = [key for key, tensor in tensors.items() if tensor.dtype in NARROW_DTYPES]
     if narrow:
         warnings.warn(
-            f"load_wrapped: {len(narrow)} connection tensors were stored in a half precision dtype ({narrow[0]}, ...). "
-            "Their digits are lost; store connections in float32.",
+            f"load_wrapped: {len(narrow)} connection tensors were stored in a half precision dtype "
+            f"({narrow[0]}, ...). Their digits are lost; store connections in float32.",
             stacklevel=3,
         )
     return tensors

@@ -75,7 +75,7 @@ def _carried(output: Any) -> Any:
     return output
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def wrapped_class(origin: Origin) -> type[nn.Module]:
     """The class of a block of this origin that carries streams."""
     original = origin.original

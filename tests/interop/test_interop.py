@@ -8,11 +8,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import relative_error
+from torchvision_operators import define_missing_operators
 
 import hyperconn as hc
 from hyperconn import interop
 
-transformers = pytest.importorskip("transformers", minversion="5.24", reason="the oracles of interop are in transformers 5.24")
+define_missing_operators()
+transformers = pytest.importorskip(
+    "transformers", minversion="5.24", reason="the oracles of interop are in transformers 5.24"
+)
 
 DIM, STREAMS = 12, 4
 CONFIG = SimpleNamespace(
@@ -93,7 +97,10 @@ def test_a_site_gives_the_same_mappings_output_and_gradients(family):
 def test_export_returns_the_same_tensors_bit_for_bit(family, streams):
     site = oracle_site(family, hc_mult=streams)
     exported = interop.to_site(interop.from_site(site))
-    again = interop.to_site(interop.from_site({f"model.layers.3.attn_hc.{k}": v for k, v in exported.items()}, family, hc_magnitude=1.5), family)
+    again = interop.to_site(
+        interop.from_site({f"model.layers.3.attn_hc.{k}": v for k, v in exported.items()}, family, hc_magnitude=1.5),
+        family,
+    )
     for name, tensor in dict(site.named_parameters()).items():
         assert torch.equal(exported[name], tensor)
         assert torch.equal(again[name], tensor)
@@ -142,18 +149,57 @@ def test_a_head_gives_the_same_output_gradients_and_bits(family):
     assert exported.keys() == dict(head.named_parameters()).keys()
     for name, parameter in head.named_parameters():
         assert torch.equal(exported[name], parameter)
-        assert relative_error(getattr(collapse.weights, name.removeprefix("hc_")
-                              .replace("fn", "weight").replace("base", "bias")).grad, parameter.grad) <= 1e-5
+        assert (
+            relative_error(
+                getattr(
+                    collapse.weights, name.removeprefix("hc_").replace("fn", "weight").replace("base", "bias")
+                ).grad,
+                parameter.grad,
+            )
+            <= 1e-5
+        )
 
 
 def tiny(family):
     torch.manual_seed(0)
-    sizes = {"vocab_size": 50, "hidden_size": 16, "moe_intermediate_size": 8, "num_attention_heads": 2, "head_dim": 8, "q_lora_rank": 8, "n_routed_experts": 4, "num_experts_per_tok": 2, "num_hidden_layers": 2, "max_position_embeddings": 64, "index_n_heads": 2, "index_head_dim": 8, "index_topk": 4, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    sizes = {
+        "vocab_size": 50,
+        "hidden_size": 16,
+        "moe_intermediate_size": 8,
+        "num_attention_heads": 2,
+        "head_dim": 8,
+        "q_lora_rank": 8,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 64,
+        "index_n_heads": 2,
+        "index_head_dim": 8,
+        "index_topk": 4,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
     if family == "deepseek_v4":
-        own = {"num_key_value_heads": 1, "sliding_window": 8, "o_groups": 2, "o_lora_rank": 8, "layer_types": ["compressed_sparse_attention", "heavily_compressed_attention"], "compress_rates": {"compressed_sparse_attention": 2, "heavily_compressed_attention": 4}}
-        model = transformers.DeepseekV4ForCausalLM(transformers.DeepseekV4Config(**sizes, **own, partial_rotary_factor=0.5))
+        own = {
+            "num_key_value_heads": 1,
+            "sliding_window": 8,
+            "o_groups": 2,
+            "o_lora_rank": 8,
+            "layer_types": ["compressed_sparse_attention", "heavily_compressed_attention"],
+            "compress_rates": {"compressed_sparse_attention": 2, "heavily_compressed_attention": 4},
+        }
+        model = transformers.DeepseekV4ForCausalLM(
+            transformers.DeepseekV4Config(**sizes, **own, partial_rotary_factor=0.5)
+        )
     else:
-        own = {"intermediate_size": 16, "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8}
+        own = {
+            "intermediate_size": 16,
+            "kv_lora_rank": 8,
+            "qk_nope_head_dim": 8,
+            "qk_rope_head_dim": 8,
+            "v_head_dim": 8,
+        }
         model = transformers.HYV4ForCausalLM(transformers.HYV4Config(**sizes, **own))
     for name, module in model.named_modules():
         if name.endswith(("attn_hc", "ffn_hc", "hc_head")):
@@ -208,7 +254,9 @@ def test_original_names_are_those_that_transformers_renames():
     from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
     for family in ("deepseek_v4", "hy_v4"):
-        stored = interop.to_checkpoint(interop.from_checkpoint(tiny(family).state_dict(), family), family, original=True)
+        stored = interop.to_checkpoint(
+            interop.from_checkpoint(tiny(family).state_dict(), family), family, original=True
+        )
         renamings = [r for r in get_checkpoint_conversion_mapping(family) if type(r).__name__ == "WeightRenaming"]
         for key in stored:
             key = key.removeprefix("model.")
@@ -221,7 +269,7 @@ def test_connections_that_no_family_computes_are_not_exported():
     connection = hc.HyperConnection(DIM, STREAMS, constraint="shc")
     with pytest.raises(ValueError, match=r"to_site: no site of deepseek_v4, .* computes .*spectral-sphere"):
         interop.to_site(connection)
-    with pytest.raises(ValueError, match="no site of hy_v4 computes .*DeepSeekSinkhorn"):
+    with pytest.raises(ValueError, match=r"no site of hy_v4 computes .*DeepSeekSinkhorn"):
         interop.to_site(interop.from_site(oracle_site("deepseek_v4")), "hy_v4")
     with pytest.raises(ValueError, match=r"expected a mean or a learned collapse, got Collapse\('sum'\)"):
         interop.to_head(hc.Collapse("sum"))
@@ -233,8 +281,16 @@ def test_connections_that_no_family_computes_are_not_exported():
         (torch.nn.Linear(2, 2), None, "from_site: unknown site Linear; known: DeepseekV4HyperConnection"),
         ({}, None, "expected family= to be one of 'deepseek_v4', 'glm5_next', 'hy_v4', got None"),
         ({"fn": torch.zeros(24, 48), "base": torch.zeros(24)}, "deepseek_v4", r"expected one tensor named 'scale'"),
-        ({"fn": torch.zeros(24, 47), "base": torch.zeros(24), "scale": torch.zeros(3)}, "deepseek_v4", r"which say n = 4"),
-        ({"fn": torch.zeros(8, 48), "base": torch.zeros(8), "scale": torch.zeros(3)}, "hy_v4", r"expected scale \(2,\), got \(3,\)"),
+        (
+            {"fn": torch.zeros(24, 47), "base": torch.zeros(24), "scale": torch.zeros(3)},
+            "deepseek_v4",
+            r"which say n = 4",
+        ),
+        (
+            {"fn": torch.zeros(8, 48), "base": torch.zeros(8), "scale": torch.zeros(3)},
+            "hy_v4",
+            r"expected scale \(2,\), got \(3,\)",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(source, family, message):

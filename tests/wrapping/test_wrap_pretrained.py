@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -18,7 +19,8 @@ transformers = pytest.importorskip("transformers", reason="saving, Trainer and L
 peft_reads_old_names = pytest.mark.filterwarnings("ignore:.*is deprecated and will be removed in v6:FutureWarning")
 
 FRESH = """
-import sys, torch, hyperconn as hc
+import sys, torch, torchvision_operators, hyperconn as hc
+torchvision_operators.define_missing_operators()
 model = hc.load_wrapped(sys.argv[1])
 inputs = torch.load(sys.argv[1] + "/inputs.pt")
 with torch.no_grad():
@@ -37,7 +39,8 @@ def test_save_and_load_in_a_fresh_process_bit_for_bit(tmp_path, family, level):
     torch.save(tokens(), tmp_path / "inputs.pt")
     with torch.no_grad():
         expected = model(**torch.load(tmp_path / "inputs.pt")).logits
-    subprocess.run([sys.executable, "-c", FRESH, str(tmp_path)], check=True, capture_output=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", FRESH, str(tmp_path)], check=True, capture_output=True, env=environment)
     assert torch.equal(torch.load(tmp_path / "logits.pt"), expected)
 
 
@@ -89,7 +92,7 @@ def test_constraint_instances_are_stored_and_unregistered_ones_asked_for(tmp_pat
 
 def test_other_options_than_the_stored_ones_are_refused(tmp_path):
     hc.wrap(make("llama"), 4).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="stored connections do not fit LlamaForCausalLM: .* keys differ"):
+    with pytest.raises(ValueError, match=r"stored connections do not fit LlamaForCausalLM: .* keys differ"):
         hc.load_wrapped(tmp_path, level="block")
 
 
@@ -103,8 +106,18 @@ def test_the_plain_class_reads_the_base_weights_of_a_wrapped_folder(tmp_path):
 
 def trainer(folder, model, **options):
     arguments = transformers.TrainingArguments(
-        output_dir=str(folder), max_steps=20, save_steps=10, per_device_train_batch_size=4, learning_rate=1e-2,
-        report_to=[], use_cpu=True, disable_tqdm=True, logging_steps=1, seed=0, lr_scheduler_type="constant", **options,
+        output_dir=str(folder),
+        max_steps=20,
+        save_steps=10,
+        per_device_train_batch_size=4,
+        learning_rate=1e-2,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        logging_steps=1,
+        seed=0,
+        lr_scheduler_type="constant",
+        **options,
     )
     generator = torch.Generator().manual_seed(3)
     rows = torch.randint(3, 40, (32, 8), generator=generator)

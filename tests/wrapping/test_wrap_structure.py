@@ -76,7 +76,9 @@ def attention_arguments(model, family):
     """The arguments that the model's own loop hands to its first block."""
     seen = {}
     first = model.get_submodule(FAMILIES[family].blocks)[0]
-    hook = first.register_forward_pre_hook(lambda block, args, kwargs: seen.update(args=args, kwargs=kwargs), with_kwargs=True)
+    hook = first.register_forward_pre_hook(
+        lambda block, args, kwargs: seen.update(args=args, kwargs=kwargs), with_kwargs=True
+    )
     run_with_states(model, family)
     hook.remove()
     names = ("cache", "attention_mask") if family == "gpt2" else ("attention_mask",)
@@ -145,7 +147,16 @@ def test_both_lists_of_a_torch_transformer():
 def test_gpt2_with_cross_attention():
     from transformers import GPT2Config, GPT2Model
 
-    config = GPT2Config(n_embd=WIDTH, n_layer=2, n_head=4, vocab_size=40, add_cross_attention=True, initializer_range=0.2, bos_token_id=1, eos_token_id=2)
+    config = GPT2Config(
+        n_embd=WIDTH,
+        n_layer=2,
+        n_head=4,
+        vocab_size=40,
+        add_cross_attention=True,
+        initializer_range=0.2,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
     model = GPT2Model(config).eval()
     ids, memory = torch.randint(3, 40, (2, 5)), torch.randn(2, 4, WIDTH)
     expected = [model(ids).last_hidden_state, model(ids, encoder_hidden_states=memory).last_hidden_state]
@@ -189,7 +200,7 @@ def test_parameter_groups_of_a_wrapped_model():
 
 def test_wrapping_twice_is_an_error():
     model = hc.wrap(make("llama"), 4)
-    with pytest.raises(ValueError, match="LlamaForCausalLM is wrapped already. Call unwrap"):
+    with pytest.raises(ValueError, match=r"LlamaForCausalLM is wrapped already\. Call unwrap"):
         hc.wrap(model, 2)
 
 
@@ -204,16 +215,28 @@ def test_an_unknown_family_is_offered_the_block_level():
 
 
 def test_post_norm_torch_layers_are_offered_the_block_level():
-    with pytest.raises(ValueError, match=r"cannot take TransformerEncoderLayer apart: norm_first=False .*level='block'"):
+    with pytest.raises(
+        ValueError, match=r"cannot take TransformerEncoderLayer apart: norm_first=False .*level='block'"
+    ):
         hc.wrap(make("torch-encoder-post-norm"), 4)
 
 
 def test_a_look_alike_with_another_forward_is_not_taken_for_llama():
     from transformers import GraniteConfig, GraniteForCausalLM
 
-    config = GraniteConfig(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=40, residual_multiplier=0.5)
+    config = GraniteConfig(
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=40,
+        residual_multiplier=0.5,
+    )
     model = GraniteForCausalLM(config)
-    assert {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"} <= dict(model.model.layers[0].named_children()).keys()
+    assert {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"} <= dict(
+        model.model.layers[0].named_children()
+    ).keys()
     with pytest.raises(ValueError, match="no adapter knows GraniteDecoderLayer"):
         hc.wrap(model, 4)
 
@@ -292,11 +315,29 @@ class Own(nn.Module):
 def test_a_model_and_an_adapter_of_ones_own(options):
     model, x = Own(), torch.randn(2, 5, WIDTH)
     expected = model(x, factor=0.5)
-    with pytest.raises(ValueError, match="the width of Residual is not to be seen from its norms; give it with dim="):
+    with pytest.raises(ValueError, match=r"the width of Residual is not to be seen .* give it with dim="):
         hc.wrap(model, 4, **options)
     hc.wrap(model, 4, dim=WIDTH, **options)
     assert len([m for m in model.modules() if isinstance(m, hc.HyperConnection)]) == (3 if "level" in options else 6)
     assert relative_error(model(x, factor=0.5), expected) <= 1e-5
+
+
+def test_another_signature_of_a_known_family_is_refused():
+    from transformers.models.gpt2 import modeling_gpt2
+
+    from hyperconn.wrapping.adapters.matching import other_arguments
+
+    class Older(modeling_gpt2.GPT2Block):
+        def forward(self, hidden_states, past_key_values=None, cache_position=None):
+            return hidden_states
+
+    block = make("gpt2").transformer.h[0]
+    block.__class__ = Older
+    assert "forward begins with ('hidden_states', 'past_key_values'" in other_arguments(
+        block, "hidden_states", "cache"
+    )
+    with pytest.raises(ValueError, match="no adapter knows Older"):
+        hc.wrap(nn.ModuleList([block]), 4, blocks="", dim=16)
 
 
 def test_a_registered_adapter_is_found():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import importlib.util
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +12,9 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torchvision_operators import define_missing_operators
 
+define_missing_operators()
 WIDTH = 16
 VOCABULARY = 40
 
@@ -32,8 +33,6 @@ class Family:
 def make(name: str) -> nn.Module:
     """A fresh copy of the tiny model of a family, in eval mode; skips where its package is absent."""
     package = FAMILIES[name].package
-    if package == "timm":
-        define_operators_of_torchvision()
     pytest.importorskip(package, reason=f"NOT TESTED: {name} needs {package} and what it imports")
     return copy.deepcopy(_built(name))
 
@@ -64,22 +63,7 @@ def perturb(model: nn.Module, scale: float = 0.3) -> nn.Module:
     return model
 
 
-@functools.lru_cache(maxsize=None)
-def define_operators_of_torchvision() -> torch.library.Library | None:
-    """Let a torchvision built for CUDA be imported beside a torch for CPU.
-
-    timm imports torchvision for its image transforms alone. PyPI's torchvision for Linux has its C++
-    operators in a library that needs CUDA; without it the import fails on a registration for the
-    operator ``nms``, whose signature is enough to go on.
-    """
-    if importlib.util.find_spec("torchvision") is None or hasattr(torch.ops.torchvision, "nms"):
-        return None
-    library = torch.library.Library("torchvision", "DEF")
-    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return library
-
-
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _built(name: str) -> nn.Module:
     torch.manual_seed(0)
     return FAMILIES[name].build().eval()
@@ -192,7 +176,10 @@ FAMILIES = {
     "vit": Family(_vit, lambda: {"pixel_values": torch.randn(2, 3, 8, 8)}, "vit.layers"),
     "bert": Family(_bert, tokens, "encoder.layer", levels=("block",)),
     "torch-encoder": Family(
-        _torch_encoder, lambda: {"src": torch.randn(2, 6, WIDTH), "src_key_padding_mask": _padded()}, "layers", package="torch"
+        _torch_encoder,
+        lambda: {"src": torch.randn(2, 6, WIDTH), "src_key_padding_mask": _padded()},
+        "layers",
+        package="torch",
     ),
     "torch-encoder-post-norm": Family(
         functools.partial(_torch_encoder, norm_first=False),

@@ -10,8 +10,8 @@ from .torch_encoder import TorchEncoder
 from .vit import ViT
 
 __all__ = [
-    "Adapter",
     "GPT2",
+    "Adapter",
     "Llama",
     "TimmViT",
     "TorchDecoder",

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from .base import Adapter, Sublayer
-from .matching import has_children, same_forward
+from .matching import has_children, other_arguments, same_forward
 from .registry import register_adapter
 
 
@@ -18,6 +18,9 @@ class GPT2(Adapter):
     def matches(self, block: nn.Module) -> bool:
         reference = "transformers.models.gpt2.modeling_gpt2:GPT2Block"
         return has_children(block, "ln_1", "attn", "ln_2", "mlp") and same_forward(block, reference)
+
+    def unsupported(self, block: nn.Module) -> str | None:
+        return other_arguments(block, "hidden_states", "cache", "attention_mask", "encoder_hidden_states")
 
     def sublayers(self, block: nn.Module) -> tuple[Sublayer, ...]:
         cross = (_cross_attention,) if has_children(block, "crossattention") else ()

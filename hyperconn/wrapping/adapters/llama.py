@@ -7,10 +7,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from .base import Adapter, Sublayer
-from .matching import has_children, same_forward
+from .matching import has_children, other_arguments, same_forward
 from .registry import register_adapter
 
 CHILDREN = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
+ARGUMENTS = ("attention_mask", "position_ids", "cache", "use_cache", "position_embeddings")
 REFERENCES = (
     "transformers.models.llama.modeling_llama:LlamaDecoderLayer",
     "transformers.models.mixtral.modeling_mixtral:MixtralDecoderLayer",
@@ -24,13 +25,15 @@ class Llama(Adapter):
     def matches(self, block: nn.Module) -> bool:
         return has_children(block, *CHILDREN) and same_forward(block, *REFERENCES)
 
+    def unsupported(self, block: nn.Module) -> str | None:
+        return other_arguments(block, "hidden_states", *ARGUMENTS)
+
     def sublayers(self, block: nn.Module) -> tuple[Sublayer, ...]:
         return _attention, _mlp
 
 
 def _attention(block: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    names = ("attention_mask", "position_ids", "cache", "use_cache", "position_embeddings")
-    kwargs.update(zip(names, args, strict=False))
+    kwargs.update(zip(ARGUMENTS, args, strict=False))
     return block.self_attn(hidden_states=block.input_layernorm(x), **kwargs)[0]
 
 

@@ -31,6 +31,17 @@ def same_forward(block: nn.Module, *references: str) -> bool:
     return own is not None and own in known
 
 
+def other_arguments(block: nn.Module, *names: str) -> str | None:
+    """Why a block is refused whose forward does not begin with these arguments; None if it does."""
+    found = tuple(inspect.signature(type(block).forward).parameters)[1 : len(names) + 1]
+    if found == names:
+        return None
+    return (
+        f"its forward begins with {found}, expected {names}. Another version of its package? Use level='block', or "
+        "an adapter of your own."
+    )
+
+
 def _load(reference: str) -> Any:
     module, _, name = reference.partition(":")
     if module.partition(".")[0] not in sys.modules:
