@@ -55,7 +55,7 @@ class Quaternion(Constraint):
     def matrix(self, coordinates: Tensor) -> Tensor:
         if self.streams == 1:
             return coordinates.new_ones(*coordinates.shape[:-1], 1, 1)
-        real = coordinates.new_tensor([1.0, 0.0, 0.0, 0.0])
+        real = torch.eye(1, 4, dtype=coordinates.dtype, device=coordinates.device)
         nu = coordinates.unflatten(-1, (2, 4)) + real
         q, r = (nu * (nu.square().sum(-1, keepdim=True) + EPSILON).rsqrt()).unbind(-2)
         products = (q.unsqueeze(-1) * r.unsqueeze(-2)).flatten(-2)
