@@ -6,25 +6,50 @@ from .constraints import Constraint, list_constraints, make_constraint, register
 from .inspection import MixingReport, inspect
 from .mappings import Mapping
 from .optimizers import parameter_groups
+from .parts import (
+    ChannelFirst,
+    ChannelLast,
+    EachStream,
+    ExtraReads,
+    FractionalConnection,
+    Read,
+    ResizingConnection,
+    SinglePassStack,
+    StreamEmbedding,
+    Then,
+)
 from .retraction import Retraction, SphericalRetraction
 from .streams import Collapse, Expand, HyperStack
+from .switch import disable, enable
 from .wrapping import is_wrapped, load_wrapped, register_adapter, unwrap, wrap
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Carry",
+    "ChannelFirst",
+    "ChannelLast",
     "Collapse",
     "Constraint",
+    "EachStream",
     "Expand",
+    "ExtraReads",
+    "FractionalConnection",
     "HyperConnection",
     "HyperStack",
     "Mapping",
     "Mappings",
     "MixingReport",
+    "Read",
+    "ResizingConnection",
     "Retraction",
+    "SinglePassStack",
     "SphericalRetraction",
+    "StreamEmbedding",
+    "Then",
     "constraints",
+    "disable",
+    "enable",
     "functional",
     "inspect",
     "interop",
