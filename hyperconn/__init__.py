@@ -1,6 +1,6 @@
 """Hyper-connections for PyTorch: n residual streams, the constraint on their mixing chosen by name."""
 
-from . import constraints, functional
+from . import constraints, functional, interop
 from .connection import Carry, HyperConnection, Mappings
 from .constraints import Constraint, list_constraints, make_constraint, register_constraint
 from .inspection import MixingReport, inspect
@@ -21,6 +21,7 @@ from .parts import (
 from .retraction import Retraction, SphericalRetraction
 from .streams import Collapse, Expand, HyperStack
 from .switch import disable, enable
+from .wrapping import is_wrapped, load_wrapped, register_adapter, unwrap, wrap
 
 __version__ = "0.1.0"
 
@@ -51,8 +52,14 @@ __all__ = [
     "enable",
     "functional",
     "inspect",
+    "interop",
+    "is_wrapped",
     "list_constraints",
+    "load_wrapped",
     "make_constraint",
     "parameter_groups",
+    "register_adapter",
     "register_constraint",
+    "unwrap",
+    "wrap",
 ]

@@ -66,6 +66,7 @@ class Collapse(Switchable):
         dim: width C of one stream, for ``"learned"``.
         streams: number of streams n, for ``"learned"``.
         epsilon: ε, added to the learned weights and to the mean square.
+        norm_epsilon: what is added to the mean square instead.
 
     Raises:
         ValueError: an unknown way, or ``"learned"`` without its sizes.
@@ -74,13 +75,19 @@ class Collapse(Switchable):
     """
 
     def __init__(
-        self, how: str = "mean", *, dim: int | None = None, streams: int | None = None, epsilon: float = 1e-6
+        self,
+        how: str = "mean",
+        *,
+        dim: int | None = None,
+        streams: int | None = None,
+        epsilon: float = 1e-6,
+        norm_epsilon: float | None = None,
     ):
         super().__init__()
         if how not in COLLAPSES:
             raise ValueError(f"unknown collapse {how!r}; known: {', '.join(COLLAPSES)}, or a module of your own.")
         self.how, self.dim, self.streams = how, dim, streams
-        self.weights = _learned_weights(dim, streams, epsilon) if how == "learned" else None
+        self.weights = _learned_weights(dim, streams, epsilon, norm_epsilon) if how == "learned" else None
 
     def forward(self, streams: Tensor) -> Tensor:
         if self.weights is not None and self.enabled:
@@ -94,10 +101,12 @@ class Collapse(Switchable):
         return repr(self.how)
 
 
-def _learned_weights(dim: int | None, streams: int | None, epsilon: float) -> LearnedWeights | None:
+def _learned_weights(
+    dim: int | None, streams: int | None, epsilon: float, norm_epsilon: float | None
+) -> LearnedWeights | None:
     if dim is None or streams is None:
         raise ValueError(f"Collapse('learned'): expected dim= and streams=, got dim={dim}, streams={streams}.")
-    return None if streams == 1 else LearnedWeights(dim, streams, epsilon=epsilon)
+    return None if streams == 1 else LearnedWeights(dim, streams, epsilon=epsilon, norm_epsilon=norm_epsilon)
 
 
 class LearnedWeights(ConnectionParameters):
@@ -112,12 +121,21 @@ class LearnedWeights(ConnectionParameters):
 
     decayed_parameters = ("weight",)
 
-    def __init__(self, dim: int, streams: int, *, epsilon: float = 1e-6, start: Tensor | None = None):
+    def __init__(
+        self,
+        dim: int,
+        streams: int,
+        *,
+        epsilon: float = 1e-6,
+        norm_epsilon: float | None = None,
+        start: Tensor | None = None,
+    ):
         super().__init__()
         check_count("Collapse('learned')", "dim", dim)
         check_count("Collapse('learned')", "streams", streams)
         self.dim, self.streams, self.epsilon = dim, streams, epsilon
         self._start = [1 / streams] * streams if start is None else start.tolist()
+        self.norm_epsilon = epsilon if norm_epsilon is None else norm_epsilon
         self.weight = nn.Parameter(torch.empty(streams, streams * dim, dtype=parameter_dtype()))
         self.bias = nn.Parameter(torch.empty(streams, dtype=parameter_dtype()))
         self.scale = nn.Parameter(torch.empty(1, dtype=parameter_dtype()))
@@ -135,7 +153,7 @@ class LearnedWeights(ConnectionParameters):
         check_streams("Collapse('learned')", streams, self.streams, self.dim)
         with outside_autocast(streams):
             flat = streams.to(compute_dtype(streams)).flatten(-2)
-            inverse_rms = (flat.square().mean(-1, keepdim=True) + self.epsilon).rsqrt()
+            inverse_rms = (flat.square().mean(-1, keepdim=True) + self.norm_epsilon).rsqrt()
             dynamic = (flat @ self.weight.to(flat.dtype).mT) * inverse_rms
             return torch.sigmoid(self.scale.to(flat.dtype) * dynamic + self.bias.to(flat.dtype)) + self.epsilon
 
