@@ -3,7 +3,7 @@
 from . import constraints, functional
 from .connection import Carry, HyperConnection, Mappings
 from .constraints import Constraint, list_constraints, make_constraint, register_constraint
-from .inspection import MixingReport, inspect
+from .inspection import ContinuityReport, MixingReport, continuity, inspect
 from .mappings import Mapping
 from .optimizers import parameter_groups
 from .retraction import Retraction, SphericalRetraction
@@ -15,6 +15,7 @@ __all__ = [
     "Carry",
     "Collapse",
     "Constraint",
+    "ContinuityReport",
     "Expand",
     "HyperConnection",
     "HyperStack",
@@ -24,6 +25,7 @@ __all__ = [
     "Retraction",
     "SphericalRetraction",
     "constraints",
+    "continuity",
     "functional",
     "inspect",
     "list_constraints",
