@@ -44,7 +44,9 @@ def find_flags(report: MixingReport, gain_bound: float | None = None) -> list[Fl
 def _non_finite(report: MixingReport) -> Iterator[Flag]:
     for c in report.connections:
         if c.non_finite:
-            where = f" at {c.non_finite} of {c.tokens} tokens, first at {c.first_non_finite}" if report.per_token else ""
+            where = (
+                f" at {c.non_finite} of {c.tokens} tokens, first at {c.first_non_finite}" if report.per_token else ""
+            )
             yield Flag("non-finite values", f"NaN or infinity in H of {_shown(c.name)}{where}", (c.name,))
         if c.gates_non_finite:
             yield Flag("non-finite values", f"NaN or infinity in pre or post of {_shown(c.name)}", (c.name,))

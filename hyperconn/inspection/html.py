@@ -52,7 +52,9 @@ def page(report: MixingReport) -> str:
     ]
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f'<link rel="icon" href="data:,"><style>{STYLE}</style></head><body>\n' + "\n".join(parts) + "\n</body></html>\n"
+        f'<link rel="icon" href="data:,"><style>{STYLE}</style></head><body>\n'
+        + "\n".join(parts)
+        + "\n</body></html>\n"
     )
 
 
@@ -62,7 +64,7 @@ def _summary(report: MixingReport) -> str:
     kind = f"{report.batches} batches, per token" if report.per_token else "the learned static matrices"
     lowest = f", down to {number(min(entry.value for entry in negative))}" if negative else ""
     return (
-        f'<p>{kind}; {len(negative)} of {entries} entries are negative{lowest}. '
+        f"<p>{kind}; {len(negative)} of {entries} entries are negative{lowest}. "
         '<span class="quiet">H[i, j] carries stream j into stream i.</span></p>'
     )
 

@@ -45,7 +45,9 @@ def curves_figure(report: MixingReport) -> Any:
 
 def heading(report: MixingReport) -> str:
     """What the heat maps show."""
-    kind = "means over tokens; a red dot: negative at some token" if report.per_token else "static; a red dot: negative"
+    kind = (
+        "means over tokens; a red dot: negative at some token" if report.per_token else "static; a red dot: negative"
+    )
     return f"residual matrices H[into, from] ({kind})"
 
 

@@ -62,7 +62,12 @@ def _connection_row(c: ConnectionReport) -> list[str]:
 
 def _prefix_row(prefix: PrefixReport) -> list[str]:
     quantities = [_mean(prefix.quantities[MATRIX_COLUMNS[column]]) for column in DEPTH_COLUMNS]
-    return [prefix.name, str(prefix.length), *quantities, " ".join(number(value) for value in prefix.singular_values.tolist())]
+    return [
+        prefix.name,
+        str(prefix.length),
+        *quantities,
+        " ".join(number(value) for value in prefix.singular_values.tolist()),
+    ]
 
 
 def _mean(summary: Summary) -> str:

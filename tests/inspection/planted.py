@@ -62,9 +62,7 @@ def doubly_stochastic(count: int, n: int = 4) -> Tensor:
 
 def small_stack(constraint: str = "shc", layers: int = 4, dim: int = 16, **options) -> hc.HyperStack:
     """A stack away from its start, with dropout."""
-    branches = [
-        nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, dim), nn.Dropout(0.3)) for _ in range(layers)
-    ]
+    branches = [nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, dim), nn.Dropout(0.3)) for _ in range(layers)]
     stack = hc.HyperStack(branches, dim, 4, constraint=constraint, **options)
     with torch.no_grad():
         for parameter in stack.parameters():

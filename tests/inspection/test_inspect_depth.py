@@ -31,7 +31,11 @@ def test_doubly_stochastic_mixes_homogenise_per_token():
     assert "homogenising product" in kinds(report)
 
 
-@pytest.mark.parametrize("make", [lambda: torch.eye(N)[torch.randperm(N)], lambda: torch.linalg.qr(torch.randn(N, N))[0]], ids=["permutations", "orthogonal"])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: torch.eye(N)[torch.randperm(N)], lambda: torch.linalg.qr(torch.randn(N, N))[0]],
+    ids=["permutations", "orthogonal"],
+)
 def test_permutations_and_orthogonal_matrices_keep_everything(make):
     report = hc.inspect(static_model([make() for _ in range(LAYERS)]))
     torch.testing.assert_close(report.depth[-1].singular_values, torch.ones(N).double(), rtol=0, atol=1e-4)

@@ -27,7 +27,8 @@ class Model(nn.Module):
 
 def state(model: nn.Module) -> list:
     hooks = [
-        {name: len(value) for name, value in vars(module).items() if "hooks" in name and value} for module in model.modules()
+        {name: len(value) for name, value in vars(module).items() if "hooks" in name and value}
+        for module in model.modules()
     ]
     attributes = [sorted(vars(module)) for module in model.modules()]
     return [[module.training for module in model.modules()], hooks, attributes]
@@ -39,7 +40,10 @@ def everything(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
     model.zero_grad()
     output = model(x)
     output.square().mean().backward()
-    return [output.detach().clone(), *(parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None)]
+    return [
+        output.detach().clone(),
+        *(parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None),
+    ]
 
 
 @pytest.mark.parametrize("constraint", hc.list_constraints())
@@ -53,7 +57,9 @@ def test_outputs_gradients_modes_hooks_and_random_states_are_untouched(constrain
     hc.inspect(model, batches=[x, (x,)])
     assert state(model) == before
     assert torch.equal(torch.get_rng_state(), rng) and random.getstate() == python_rng
-    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), twin.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.state_dict().values(), twin.state_dict().values(), strict=True)
+    )
     got, expected = everything(model, x), everything(twin, x)
     assert len(got) == len(expected) > 10
     assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))

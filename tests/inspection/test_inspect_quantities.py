@@ -99,7 +99,9 @@ def test_a_planted_non_finite_value_is_never_a_clean_number(value, per_token):
     if per_token:
         matrices = EYE.repeat(3, 1, 1)
         matrices[1] = broken
-        report = hc.inspect(per_token_model([EYE.repeat(3, 1, 1), matrices, EYE.repeat(3, 1, 1)]), torch.randn(3, N, 8))
+        report = hc.inspect(
+            per_token_model([EYE.repeat(3, 1, 1), matrices, EYE.repeat(3, 1, 1)]), torch.randn(3, N, 8)
+        )
     else:
         report = hc.inspect(static_model([EYE, broken, EYE]))
     assert [c.non_finite for c in report] == [0, 1, 0]
@@ -146,7 +148,11 @@ def test_a_stream_of_zeros_has_no_direction():
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6])
 def test_other_numbers_of_streams(n):
-    report = hc.inspect(static_model([torch.eye(n)] * 2)) if n > 1 else hc.inspect(hc.HyperConnection(8, 1, torch.nn.Identity()))
+    report = (
+        hc.inspect(static_model([torch.eye(n)] * 2))
+        if n > 1
+        else hc.inspect(hc.HyperConnection(8, 1, torch.nn.Identity()))
+    )
     assert report.connections[0].matrix.shape == (n, n)
     assert report.depth[-1].quantities["spectral_norm"].mean == pytest.approx(1)
     assert "homogenising product" not in {flag.kind for flag in report.flags()}
