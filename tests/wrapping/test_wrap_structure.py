@@ -364,4 +364,5 @@ def test_connections_know_their_place_in_the_network():
     model = hc.wrap(make("llama"), 3, retraction="cayley")
     connections = [m for m in model.modules() if isinstance(m, hc.HyperConnection)]
     assert [int(c.static_mappings().pre.argmax()) for c in connections] == [0, 1, 2, 0]
+    assert not any(m.training for m in model.modules())  # the model was in eval mode
     assert [c.retraction.step.item() for c in connections] == pytest.approx([0.5] * 4)  # 1/√(4 sublayers)

@@ -128,8 +128,7 @@ def _bert() -> nn.Module:
 
 def _torch_encoder(norm_first: bool = True) -> nn.Module:
     layer = nn.TransformerEncoderLayer(WIDTH, 4, 24, batch_first=True, norm_first=norm_first)
-    encoder = nn.TransformerEncoder(layer, 2, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
-    return encoder
+    return nn.TransformerEncoder(layer, 2, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
 
 
 def _torch_decoder() -> nn.Module:
