@@ -104,12 +104,17 @@ class HyperConnection(Switchable):
 
     def read(self, streams: Tensor) -> tuple[Tensor, Carry]:
         """The branch input ``(..., C)`` and what :meth:`write` needs later, from ``(..., n, C)``."""
+        pre, carry = self.map_streams(streams)
+        return (streams.squeeze(-2) if pre is None else functional.read(streams, pre)), carry
+
+    def map_streams(self, streams: Tensor) -> tuple[Tensor | None, Carry]:
+        """The pre weights ``(..., n)``, None for a single stream, and what :meth:`write` needs, without reading."""
         n = self.streams if self.enabled else 1
         check_streams(self._signature(), streams, n, self.dim)
         if n == 1 or self.mapping is None:
-            return streams.squeeze(-2), Carry(streams, None, None)
+            return None, Carry(streams, None, None)
         pre, post, coordinates = self.mapping(streams)
-        return functional.read(streams, pre), Carry(streams, post, self.constraint(coordinates))
+        return pre, Carry(streams, post, self.constraint(coordinates))
 
     def write(self, branch_output: Tensor, carry: Carry) -> Tensor:
         """The new streams ``(..., n, C)`` from the branch output ``(..., C)`` and the carry of :meth:`read`."""

@@ -16,15 +16,21 @@ OnCall = Callable[[str, Call], None]
 
 @contextlib.contextmanager
 def listening(connections: dict[str, HyperConnection], on_call: OnCall) -> Iterator[None]:
-    """Report every application of the connections, from ``read``, with tensors that the model itself computed.
+    """Report every application of the connections, with tensors that the model itself computed.
 
-    ``read`` knows everything but the pre weights, which a forward hook on the mapping sees. Wrapping it on the
-    instance works for a mapping or a constraint that several connections share, and for branches that are
-    connected by hand. Nothing is recomputed, and at the end every connection is as it was.
+    Shadowing ``map_streams`` on the instance works for a mapping or a constraint that several connections
+    share, and for branches that are connected by hand. Nothing is recomputed, and at the end every
+    connection is as it was.
+
+    Raises:
+        ValueError: the streams of a connection are switched off.
     """
+    for name, connection in connections.items():
+        if not connection.enabled:
+            raise ValueError(f"inspect: the streams of {name!r} are off. Call hyperconn.enable(model) first.")
     with contextlib.ExitStack() as undo:
         for name, connection in connections.items():
-            replaced(undo, connection, "read", _reporting_read(name, connection, on_call))
+            replaced(undo, connection, "map_streams", _reporting(name, connection, on_call))
         yield
 
 
@@ -38,27 +44,13 @@ def replaced(undo: contextlib.ExitStack, owner: nn.Module, method: str, replacem
         undo.callback(owner.__dict__.__setitem__, method, before)
 
 
-def _reporting_read(name: str, connection: HyperConnection, on_call: OnCall) -> Callable[..., Any]:
-    original, mapping = connection.read, connection.mapping
-    if mapping is None:
-        return _reporting_single_stream(name, connection, on_call)
+def _reporting(name: str, connection: HyperConnection, on_call: OnCall) -> Callable[..., Any]:
+    original = connection.map_streams
 
-    def read(streams: Tensor) -> tuple[Tensor, Carry]:
-        pre: list[Tensor] = []
-        with mapping.register_forward_hook(lambda module, args, mapped: pre.append(mapped[0])):
-            branch_input, carry = original(streams)
-        on_call(name, Call(pre[-1], carry.post, carry.res, streams))
-        return branch_input, carry
+    def map_streams(streams: Tensor) -> tuple[Tensor | None, Carry]:
+        pre, carry = original(streams)
+        maps = connection.static_mappings() if carry.res is None else (pre, carry.post, carry.res)
+        on_call(name, Call(*maps, carry.streams))
+        return pre, carry
 
-    return read
-
-
-def _reporting_single_stream(name: str, connection: HyperConnection, on_call: OnCall) -> Callable[..., Any]:
-    original = connection.read
-
-    def read(streams: Tensor) -> tuple[Tensor, Carry]:
-        pre, post, res = connection.static_mappings()
-        on_call(name, Call(pre, post, res, streams))
-        return original(streams)
-
-    return read
+    return map_streams

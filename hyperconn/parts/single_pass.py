@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import functional
-from ..connection import Carry, HyperConnection
+from ..connection import HyperConnection
 from ..streams import HyperStack, check_tensor
 
 
@@ -48,9 +48,8 @@ class SinglePassStack(HyperStack):
         streams = self.expand(x)
         pre = torch.eye(self.streams, device=x.device)[0]
         for layer_index, connection in enumerate(cast(Iterable[HyperConnection], self.connections)):
-            maps = connection.mappings(streams)
+            own_pre, carry = connection.map_streams(streams)
             branch_output = cast(nn.Module, connection.branch)(functional.read(streams, pre), *args, **kwargs)
             check_tensor(branch_output, layer_index)
-            streams = connection.write(branch_output, Carry(streams, maps.post, maps.res))
-            pre = maps.pre
+            streams, pre = connection.write(branch_output, carry), cast(Tensor, own_pre)
         return streams, pre
