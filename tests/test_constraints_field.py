@@ -232,3 +232,12 @@ def test_options_travel_with_the_state(name, options):
     hc.HyperConnection(8, 4, constraint=hc.make_constraint(name, 4, **options)).load_state_dict(trained)
     with pytest.raises((ValueError, RuntimeError), match=r"the state dict was made with|size mismatch"):
         hc.HyperConnection(8, 4, constraint=name).load_state_dict(trained)
+
+
+@pytest.mark.parametrize("name", hc.list_constraints())
+def test_every_constraint_compiles_in_one_graph(name):
+    constraint = hc.make_constraint(name, 4)
+    point = torch.randn(3, constraint.num_coordinates)
+    torch._dynamo.reset()
+    compiled = torch.compile(constraint, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(point), constraint(point), atol=1e-6, rtol=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -433,6 +434,33 @@ def test_a_single_pass_stack_reports_the_matrices_it_applies():
     x = torch.randn(1, 8)
     first = stack.connections[0].residual_matrix(stack.expand(x))[0]
     torch.testing.assert_close(hc.inspect(stack, x)["connections.0"].matrix.float(), first)
+
+
+PARTS = {
+    "fractions": lambda: hc.FractionalConnection(8, 4, 2, nn.Linear(8, 8), constraint="shc"),
+    "reads": lambda: hc.ExtraReads(hc.HyperConnection(8, 4, nn.Bilinear(8, 8, 8)), 1),
+    "resizing": lambda: hc.ResizingConnection(8, 6, 4, nn.Linear(8, 6), transform=nn.Linear(8, 6)),
+    "embedding": lambda: hc.StreamEmbedding(4, 8, retraction="cayley"),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_compiles_in_one_graph_and_copies(part):
+    network = randomized(nn.Sequential(hc.Expand(4), PARTS[part](), hc.Collapse()))
+    x, dtype = torch.randn(3, 8), torch.bfloat16
+    torch._dynamo.reset()
+    compiled = torch.compile(network, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), network(x))
+    assert torch.equal(pickle.loads(pickle.dumps(network))(x), network(x))
+    assert network.to(dtype)(x.to(dtype)).dtype == dtype
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_takes_empty_batches_and_ranks_two_to_four(part):
+    network = randomized(nn.Sequential(hc.Expand(4), PARTS[part](), hc.Collapse()))
+    x = torch.randn(2, 3, 5, 8)
+    torch.testing.assert_close(network(x).flatten(0, 2), network(x.flatten(0, 2)))
+    assert network(x[:0]).shape[0] == 0
 
 
 # --- bad input ------------------------------------------------------------------------------------
