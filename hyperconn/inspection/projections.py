@@ -71,9 +71,10 @@ class _Known(NamedTuple):
 
 
 _QKV = ("q", "k", "v")
+_ORDER = (*_QKV, "o", "gate", "up", "down")
 # Endings of parameter names; the first that fits decides. Llama-type, torch, BERT and ViT, timm, GPT-2.
 _KNOWN = (
-    *(_Known((kind,), rf"\.{kind}_proj(\.weight|_weight)") for kind in (*_QKV, "o", "gate", "up", "down")),
+    *(_Known((kind,), rf"\.{kind}_proj(\.weight|_weight)") for kind in _ORDER),
     _Known(_QKV, r"\.in_proj_weight", thirds),
     _Known(("o",), r"\.(self_attn|attn|attention|encoder_attn|multihead_attn)\.out_proj\.weight"),
     _Known(_QKV, r"\.qkv_proj\.weight", grouped),
@@ -176,10 +177,14 @@ def _stores_transposed(shapes: Mapping[str, Sequence[int]]) -> bool:
 def _labelled(groups: Mapping[tuple[str, str, tuple[int, ...]], list[Found]]) -> dict[str, list[Found]]:
     kinds = [kind for kind, _, _ in groups]
     labelled: dict[str, list[Found]] = {}
-    for (kind, _, shape), group in groups.items():
+    for (kind, _, shape), group in sorted(groups.items(), key=lambda item: _rank(item[0][0])):
         label = kind if kinds.count(kind) == 1 else f"{kind} ({group[0].name})"
         labelled[label if label not in labelled else f"{label} {shape}"] = group
     return labelled
+
+
+def _rank(kind: str) -> int:
+    return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
 
 
 def _nothing_found(names: Sequence[str]) -> str:
