@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from .. import functional
+from .. import fast
 from ..connection import HyperConnection
 from ..streams import HyperStack, check_tensor
 
@@ -36,7 +36,7 @@ class SinglePassStack(HyperStack):
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """``(..., C) -> (..., C)``; further arguments go to every branch untouched."""
         streams, pre = self._run(x, *args, **kwargs)
-        return self.collapse(streams) if pre is None else functional.read(streams, pre)
+        return self.collapse(streams) if pre is None else fast.read(streams, pre)[0]
 
     def before_collapse(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return self._run(x, *args, **kwargs)[0]
@@ -49,7 +49,7 @@ class SinglePassStack(HyperStack):
         pre = torch.eye(self.streams, device=x.device)[0]
         for layer_index, connection in enumerate(cast(Iterable[HyperConnection], self.connections)):
             own_pre, carry = connection.map_streams(streams)
-            branch_output = cast(nn.Module, connection.branch)(functional.read(streams, pre), *args, **kwargs)
+            branch_output = cast(nn.Module, connection.branch)(fast.read(streams, pre)[0], *args, **kwargs)
             check_tensor(branch_output, layer_index)
             streams, pre = connection.write(branch_output, carry), cast(Tensor, own_pre)
         return streams, pre
