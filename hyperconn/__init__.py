@@ -3,7 +3,7 @@
 from . import constraints, functional, interop
 from .connection import Carry, HyperConnection, Mappings
 from .constraints import Constraint, list_constraints, make_constraint, register_constraint
-from .inspection import MixingReport, inspect
+from .inspection import ContinuityReport, MixingReport, continuity, inspect
 from .mappings import Mapping
 from .optimizers import parameter_groups
 from .parts import (
@@ -31,6 +31,7 @@ __all__ = [
     "ChannelLast",
     "Collapse",
     "Constraint",
+    "ContinuityReport",
     "EachStream",
     "Expand",
     "ExtraReads",
@@ -48,6 +49,7 @@ __all__ = [
     "StreamEmbedding",
     "Then",
     "constraints",
+    "continuity",
     "disable",
     "enable",
     "functional",

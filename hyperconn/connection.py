@@ -104,13 +104,20 @@ class HyperConnection(Switchable):
 
     def read(self, streams: Tensor) -> tuple[Tensor, Carry]:
         """The branch input ``(..., C)`` and what :meth:`write` needs later, from ``(..., n, C)``."""
+        pre, carry = self.map_streams(streams)
+        if pre is None:
+            return streams.squeeze(-2), carry
+        branch_input, streams = fast.read(carry.streams, pre)
+        return branch_input, carry._replace(streams=streams)
+
+    def map_streams(self, streams: Tensor) -> tuple[Tensor | None, Carry]:
+        """The pre weights ``(..., n)``, None for a single stream, and what :meth:`write` needs, without reading."""
         n = self.streams if self.enabled else 1
         check_streams(self._signature(), streams, n, self.dim)
         if n == 1 or self.mapping is None:
-            return streams.squeeze(-2), Carry(streams, None, None)
+            return None, Carry(streams, None, None)
         pre, post, coordinates, streams = self.mapping(streams)
-        branch_input, streams = fast.read(streams, pre)
-        return branch_input, Carry(streams, post, self.constraint(coordinates))
+        return pre, Carry(streams, post, self.constraint(coordinates))
 
     def write(self, branch_output: Tensor, carry: Carry) -> Tensor:
         """The new streams ``(..., n, C)`` from the branch output ``(..., C)`` and the carry of :meth:`read`."""

@@ -38,3 +38,12 @@ def distinct_streams(*shape: int, dtype=torch.float64) -> torch.Tensor:
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def registry_restored():
+    registry = hc.constraints.registry._CLASS_OF_NAME
+    before = dict(registry)
+    yield
+    registry.clear()
+    registry.update(before)

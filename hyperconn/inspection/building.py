@@ -32,7 +32,7 @@ def _depth(prefixes: list[Prefix]) -> list[PrefixReport]:
 
 def _connection(seen: SiteTallies) -> ConnectionReport:
     facts = _matrix_facts(seen.matrix)
-    if seen.site.starts is not None:
+    if "distance_from_start" in seen.matrix:
         facts["quantities"]["distance_from_start"] = seen.matrix.scalar("distance_from_start")
     return ConnectionReport(
         name=seen.site.name,

@@ -32,8 +32,9 @@ class SiteTallies:
         """Measure one call; ``matrix`` is its H in the dtype of the measurements."""
         self.calls += 1
         groups = measure_matrices(_by_token(matrix, 2))
-        if self.site.starts is not None:
-            groups["distance_from_start"] = distance_from_start(groups["entries"], self.site.starts.to(matrix))
+        starts = self.site.starts
+        if starts is not None and starts.shape[-1] == matrix.shape[-1]:  # not while the streams are switched off
+            groups["distance_from_start"] = distance_from_start(groups["entries"], starts.to(matrix))
         self.matrix.add(groups, matrix.shape[:-2], batch)
         if call.pre is not None and call.post is not None:
             pre, post = torch.broadcast_tensors(call.pre, call.post)

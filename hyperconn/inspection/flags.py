@@ -78,12 +78,11 @@ def _homogenising(report: MixingReport) -> Iterator[Flag]:
 
 
 def _identical(report: MixingReport) -> Iterator[Flag]:
-    seen = [c for c in report.connections if c.spread is not None]
+    beginnings = {chain[0].name for chain in _chains(report)}  # there the streams have just been copied
+    seen = [c for c in report.connections if c.spread is not None and c.name not in beginnings]
     same = [c for c in seen if c.spread is not None and c.spread < IDENTICAL_SPREAD]
-    # The first connection after an expansion always meets copies.
-    beginnings = {chain[0].name for chain in _chains(report)}
-    if same and not all(c.name in beginnings for c in same if len(seen) > len(beginnings)):
-        yield _many("streams identical", "the streams are copies of each other where they enter", same, len(seen))
+    if same:
+        yield _many("streams identical", "the streams that enter are copies of each other in", same, len(seen))
 
 
 def _frozen(report: MixingReport) -> Iterator[Flag]:

@@ -6,59 +6,72 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..connection import Carry, HyperConnection
-from .sites import Call
+from .sites import Call, plain_gates
 
+OnRead = Callable[[str], None]
 OnCall = Callable[[str, Call], None]
 
 
 @contextlib.contextmanager
-def listening(connections: dict[str, HyperConnection], on_call: OnCall) -> Iterator[None]:
-    """Report every application of the connections, from ``read``, with tensors that the model itself computed.
+def listening(connections: dict[str, HyperConnection], on_read: OnRead, on_call: OnCall) -> Iterator[None]:
+    """Report when connections read, and what they apply when they write, with the tensors of the model itself.
 
-    ``read`` knows everything but the pre weights, which a forward hook on the mapping sees. Wrapping it on the
-    instance works for a mapping or a constraint that several connections share, and for branches that are
-    connected by hand. Nothing is recomputed, and at the end every connection is as it was.
+    Every way of using a connection ends in ``write``, whose carry knows everything but the pre weights;
+    a forward hook on the mapping sees those. Wrapping on the instance works for mappings and constraints that
+    connections share, and for branches connected by hand. At the end every connection is as it was.
+
+    Raises:
+        ValueError: the streams of a connection are switched off.
     """
+    for name, connection in connections.items():
+        if not connection.enabled:
+            raise ValueError(f"inspect: the streams of {name!r} are off. Call hyperconn.enable(model) first.")
     with contextlib.ExitStack() as undo:
         for name, connection in connections.items():
-            replaced(undo, connection, "read", _reporting_read(name, connection, on_call))
+            ear = _Ear(name, connection, on_read, on_call)
+            replaced(undo, connection, "read", ear.read)
+            replaced(undo, connection, "write", ear.write)
+            if connection.mapping is not None:
+                undo.enter_context(connection.mapping.register_forward_hook(ear.mapped))
         yield
 
 
 def replaced(undo: contextlib.ExitStack, owner: nn.Module, method: str, replacement: Callable[..., Any]) -> None:
     """Shadow a method on one instance until ``undo`` closes."""
-    before = owner.__dict__.get(method)
-    owner.__dict__[method] = replacement
-    if before is None:
-        undo.callback(owner.__dict__.pop, method)
+    if method in owner.__dict__:
+        undo.callback(owner.__dict__.__setitem__, method, owner.__dict__[method])
     else:
-        undo.callback(owner.__dict__.__setitem__, method, before)
+        undo.callback(owner.__dict__.pop, method, None)
+    owner.__dict__[method] = replacement
 
 
-def _reporting_read(name: str, connection: HyperConnection, on_call: OnCall) -> Callable[..., Any]:
-    original, mapping = connection.read, connection.mapping
-    if mapping is None:
-        return _reporting_single_stream(name, connection, on_call)
+class _Ear:
+    """At one connection; between mapping and writing it remembers the pre weights, and then lets go."""
 
-    def read(streams: Tensor) -> tuple[Tensor, Carry]:
-        pre: list[Tensor] = []
-        with mapping.register_forward_hook(lambda module, args, mapped: pre.append(mapped[0])):
-            branch_input, carry = original(streams)
-        on_call(name, Call(pre[-1], carry.post, carry.res, streams))
-        return branch_input, carry
+    def __init__(self, name: str, connection: HyperConnection, on_read: OnRead, on_call: OnCall):
+        self.name, self.on_read, self.on_call = name, on_read, on_call
+        self.original_read, self.original_write = connection.read, connection.write
+        self.pre: Tensor | None = None
 
-    return read
+    def mapped(self, module: nn.Module, args: Any, output: Any) -> None:
+        self.pre = output[0].detach()
+
+    def read(self, streams: Tensor) -> tuple[Tensor, Carry]:
+        self.on_read(self.name)
+        return self.original_read(streams)
+
+    def write(self, branch_output: Tensor, carry: Carry) -> Tensor:
+        pre, self.pre = self.pre, None
+        self.on_call(self.name, _call(pre, carry))  # before the write, which may use the streams up
+        return self.original_write(branch_output, carry)
 
 
-def _reporting_single_stream(name: str, connection: HyperConnection, on_call: OnCall) -> Callable[..., Any]:
-    original = connection.read
-
-    def read(streams: Tensor) -> tuple[Tensor, Carry]:
-        pre, post, res = connection.static_mappings()
-        on_call(name, Call(pre, post, res, streams))
-        return original(streams)
-
-    return read
+def _call(pre: Tensor | None, carry: Carry) -> Call:
+    if carry.post is None or carry.res is None:  # one stream: x + F(x)
+        one = torch.ones(1, device=carry.streams.device)
+        return Call(one, one, one[:, None], carry.streams)
+    return Call(*plain_gates(pre, carry.post, carry.res), carry.res, carry.streams)

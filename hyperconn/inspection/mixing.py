@@ -79,6 +79,10 @@ class Watch:
             raise ValueError("watch: expected at least one run of the model, got none. Call it inside the block.")
         return build_report(self._collector, per_token=True)
 
+    def _on_read(self, name: str) -> None:
+        if self._inside:
+            self._collector.depth.enter(name)
+
     def _on_call(self, name: str, call: Call) -> None:
         if self._inside:  # a recomputation during backward is not another token
             self._collector.add(name, call)
@@ -114,7 +118,7 @@ def watch(model: nn.Module) -> Iterator[Watch]:
     watched = Watch(Collector(static_site(name, connection) for name, connection in connections.items()))
     with contextlib.ExitStack() as stack:
         stack.enter_context(eagerly())
-        stack.enter_context(listening(connections, watched._on_call))
+        stack.enter_context(listening(connections, watched._on_read, watched._on_call))
         stack.enter_context(model.register_forward_pre_hook(watched._enter))
         stack.enter_context(model.register_forward_hook(watched._leave, always_call=True))
         for module in model.modules():

@@ -42,6 +42,13 @@ class Call(NamedTuple):
     streams: Tensor | None
 
 
+def plain_gates(pre: Tensor | None, post: Tensor | None, res: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Pre and post if they are one weight per stream; a connection with several reads per branch has more."""
+    if pre is None or post is None or post.dim() >= res.dim() or not pre.shape[-1] == post.shape[-1] == res.shape[-1]:
+        return None, None
+    return pre, post
+
+
 def connections_of(who: str, model: nn.Module) -> dict[str, HyperConnection]:
     """All connections by name.
 
@@ -81,7 +88,8 @@ def static_site(name: str, connection: HyperConnection, begins_product: bool = F
     constraint = connection.constraint
     fixed = connection.streams == 1 or constraint.num_coordinates == 0
     starts = None if fixed else starting_matrices(constraint)
-    return Site(name, constraint.description()["name"], res, pre, post, starts, fixed, begins_product)
+    gates = plain_gates(pre, post, res)
+    return Site(name, constraint.description()["name"], res, *gates, starts, fixed, begins_product)
 
 
 @torch.no_grad()

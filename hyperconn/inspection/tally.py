@@ -62,6 +62,9 @@ class Tally:
         numbers = torch.stack([row.to(rows.dtype) for row in packed])
         self._pending.append(_Packed(numbers, count, leading, batch))
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._shapes
+
     def settle(self) -> None:
         """Fold what was added into the summaries."""
         for packed in self._pending:

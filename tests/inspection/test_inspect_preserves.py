@@ -182,6 +182,29 @@ def test_connections_used_by_hand_and_single_streams_are_seen():
         assert (found.name, found.calls, found.streams) == ("site", 1, n)
 
 
+def test_every_kind_of_connection_is_seen():
+    """Fractions, resizing, single pass and wrapped models all end in ``write``."""
+    x = torch.randn(3, 4, 8)
+    fractional = hc.inspect(nn.Sequential(hc.FractionalConnection(8, 4, branch=nn.Identity())), x)
+    assert fractional["0"].streams == 8 and fractional["0"].pre is None
+    assert hc.inspect(hc.FractionalConnection(8, 4, branch=nn.Identity())).connections[0].streams == 8
+    stack = hc.SinglePassStack([nn.Linear(8, 8)] * 3, 8, 4)
+    assert [p.length for p in hc.inspect(stack, torch.randn(2, 8)).depth] == [1, 2, 3]
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True), 2, enable_nested_tensor=False)
+    wrapped = hc.wrap(encoder, streams=4)
+    report = hc.inspect(wrapped, torch.randn(2, 5, 8))
+    assert [p.length for p in report.depth] == [1, 2, 3, 4] and report.uncalled == []
+
+
+def test_a_network_inside_a_branch_has_a_chain_of_its_own():
+    outer = hc.HyperStack([hc.HyperStack([nn.Linear(8, 8)] * 2, 8, 4), nn.Linear(8, 8)], 8, 4)
+    chains = {}
+    for prefix in hc.inspect(outer, torch.randn(3, 8)).depth:
+        chains.setdefault(prefix.chain, []).append(prefix.name)
+    inner = [f"connections.0.branch.connections.{i}" for i in (0, 1)]
+    assert sorted(chains.values()) == [["connections.0", "connections.1"], inner]
+
+
 def test_inputs_in_half_precision_and_under_autocast():
     model, x = small_stack(), torch.randn(5, 16)
     expected = hc.inspect(model, x)
