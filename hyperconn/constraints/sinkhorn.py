@@ -19,7 +19,8 @@ class Sinkhorn(Constraint):
 
     The rows come last and sum to 1 exactly for any logits. The columns are off by the truncation:
     about 1e-4 for logits of unit deviation after 20 iterations, much more for contrasts above 10.
-    The gradient is that of the truncated iteration, not of its fixed point.
+    The gradient is that of the truncated iteration, not of its fixed point. At n = 2 the limit has a closed
+    form, which is computed instead, whatever the number of iterations.
 
     Args:
         streams: number of streams n.

@@ -68,7 +68,7 @@ def _site(tensors: Tensors, prefix: str, description: dict[str, Any]) -> Site:
     if description["mapping"] is None:
         one = torch.ones(1)
         return Site(name, constraint.description()["name"], torch.eye(n), one, one, fixed=True)
-    bias = _tensor(tensors, prefix + "mapping.bias")
+    bias = _tensor(tensors, prefix + ("mapping.inner.bias" if "fractions" in description else "mapping.bias"))
     k = constraint.num_coordinates
     if bias.dim() != 1 or len(bias) < 2 * n + k:
         raise CheckpointError(f"expected mapping.bias to have at least {2 * n + k} values, got {tuple(bias.shape)}")
