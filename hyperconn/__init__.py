@@ -1,33 +1,65 @@
 """Hyper-connections for PyTorch: n residual streams, the constraint on their mixing chosen by name."""
 
-from . import constraints, functional
+from . import constraints, functional, interop
 from .connection import Carry, HyperConnection, Mappings
 from .constraints import Constraint, list_constraints, make_constraint, register_constraint
 from .inspection import MixingReport, inspect
 from .mappings import Mapping
 from .optimizers import parameter_groups
+from .parts import (
+    ChannelFirst,
+    ChannelLast,
+    EachStream,
+    ExtraReads,
+    FractionalConnection,
+    Read,
+    ResizingConnection,
+    SinglePassStack,
+    StreamEmbedding,
+    Then,
+)
 from .retraction import Retraction, SphericalRetraction
 from .streams import Collapse, Expand, HyperStack
+from .switch import disable, enable
+from .wrapping import is_wrapped, load_wrapped, register_adapter, unwrap, wrap
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Carry",
+    "ChannelFirst",
+    "ChannelLast",
     "Collapse",
     "Constraint",
+    "EachStream",
     "Expand",
+    "ExtraReads",
+    "FractionalConnection",
     "HyperConnection",
     "HyperStack",
     "Mapping",
     "Mappings",
     "MixingReport",
+    "Read",
+    "ResizingConnection",
     "Retraction",
+    "SinglePassStack",
     "SphericalRetraction",
+    "StreamEmbedding",
+    "Then",
     "constraints",
+    "disable",
+    "enable",
     "functional",
     "inspect",
+    "interop",
+    "is_wrapped",
     "list_constraints",
+    "load_wrapped",
     "make_constraint",
     "parameter_groups",
+    "register_adapter",
     "register_constraint",
+    "unwrap",
+    "wrap",
 ]

@@ -17,6 +17,7 @@ from .mappings import Mapping, as_mapping
 from .numerics import compute_dtype
 from .outputs import split_first
 from .retraction import Retraction, as_retraction
+from .switch import Switchable
 
 
 class Mappings(NamedTuple):
@@ -35,7 +36,7 @@ class Carry(NamedTuple):
     res: Tensor | None
 
 
-class HyperConnection(nn.Module):
+class HyperConnection(Switchable):
     """A branch F connected to n residual streams: ``X' = H X + post ⊗ F(Σ_j pre_j X_j)``.
 
     With one stream it is ``x + F(x)``, without parameters of its own.
@@ -103,8 +104,9 @@ class HyperConnection(nn.Module):
 
     def read(self, streams: Tensor) -> tuple[Tensor, Carry]:
         """The branch input ``(..., C)`` and what :meth:`write` needs later, from ``(..., n, C)``."""
-        check_streams(self._signature(), streams, self.streams, self.dim)
-        if self.mapping is None:
+        n = self.streams if self.enabled else 1
+        check_streams(self._signature(), streams, n, self.dim)
+        if n == 1 or self.mapping is None:
             return streams.squeeze(-2), Carry(streams, None, None)
         pre, post, coordinates = self.mapping(streams)
         return functional.read(streams, pre), Carry(streams, post, self.constraint(coordinates))
@@ -112,12 +114,7 @@ class HyperConnection(nn.Module):
     def write(self, branch_output: Tensor, carry: Carry) -> Tensor:
         """The new streams ``(..., n, C)`` from the branch output ``(..., C)`` and the carry of :meth:`read`."""
         streams, post, res = carry
-        expected = streams.shape[:-2] + streams.shape[-1:]
-        if branch_output.shape != expected:
-            raise ValueError(
-                f"{self._signature()}: expected a branch output {tuple(expected)}, got {tuple(branch_output.shape)}. "
-                "A branch must keep the shape of its input."
-            )
+        self._check_branch_output(branch_output, (*streams.shape[:-2], streams.shape[-1]))
         if self.retraction is None:
             return _merge(functional.write, streams, post, res, branch_output)
         proposal = _merge(functional.mix, streams, post, res, self.retraction.scale_branch(branch_output))
@@ -174,8 +171,15 @@ class HyperConnection(nn.Module):
     def extra_repr(self) -> str:
         return f"dim={self.dim}, streams={self.streams}"
 
+    def _check_branch_output(self, branch_output: Tensor, expected: tuple[int, ...]) -> None:
+        if branch_output.shape != expected:
+            raise ValueError(
+                f"{self._signature()}: expected a branch output {expected}, got {tuple(branch_output.shape)}. "
+                "A branch must keep the shape of its input."
+            )
+
     def _signature(self) -> str:
-        return f"HyperConnection(dim={self.dim}, streams={self.streams})"
+        return f"{type(self).__name__}(dim={self.dim}, streams={self.streams})"
 
 
 def _merge(

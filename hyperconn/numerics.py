@@ -14,6 +14,11 @@ def compute_dtype(tensor: Tensor) -> torch.dtype:
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
+def widest_dtype(tensor: Tensor) -> torch.dtype:
+    """``float64`` where the tensor's device has it, for the few steps that lose digits of ``float32``."""
+    return torch.float32 if tensor.device.type == "mps" else torch.float64
+
+
 def parameter_dtype() -> torch.dtype:
     """The default dtype of the moment, but at least ``float32``."""
     return torch.promote_types(torch.get_default_dtype(), torch.float32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,11 +18,12 @@ from .mappings import SCALE_START, Mapping
 from .numerics import compute_dtype, outside_autocast, parameter_dtype
 from .parameters import ConnectionParameters
 from .retraction import Retraction, as_retraction
+from .switch import Switchable
 
 COLLAPSES = ("mean", "sum", "learned")
 
 
-class Expand(nn.Module):
+class Expand(Switchable):
     """``(..., C) -> (..., n, C)``: n copies, put on the manifold of the retraction if there is one.
 
     Args:
@@ -47,13 +47,14 @@ class Expand(nn.Module):
         check_floating(f"Expand(streams={self.streams})", x)
         (retraction,) = self._retraction
         x = x if retraction is None else retraction.project(x)
-        return x.unsqueeze(-2).expand(*x.shape[:-1], self.streams, x.shape[-1]).contiguous()
+        n = self.streams if self.enabled else 1
+        return x.unsqueeze(-2).expand(*x.shape[:-1], n, x.shape[-1]).contiguous()
 
     def extra_repr(self) -> str:
         return f"streams={self.streams}"
 
 
-class Collapse(nn.Module):
+class Collapse(Switchable):
     """``(..., n, C) -> (..., C)``: back to one stream.
 
     ``"mean"`` keeps the scale of the plain residual network; ``"sum"`` gives n times it at the
@@ -65,6 +66,7 @@ class Collapse(nn.Module):
         dim: width C of one stream, for ``"learned"``.
         streams: number of streams n, for ``"learned"``.
         epsilon: ε, added to the learned weights and to the mean square.
+        norm_epsilon: what is added to the mean square instead.
 
     Raises:
         ValueError: an unknown way, or ``"learned"`` without its sizes.
@@ -73,18 +75,24 @@ class Collapse(nn.Module):
     """
 
     def __init__(
-        self, how: str = "mean", *, dim: int | None = None, streams: int | None = None, epsilon: float = 1e-6
+        self,
+        how: str = "mean",
+        *,
+        dim: int | None = None,
+        streams: int | None = None,
+        epsilon: float = 1e-6,
+        norm_epsilon: float | None = None,
     ):
         super().__init__()
         if how not in COLLAPSES:
             raise ValueError(f"unknown collapse {how!r}; known: {', '.join(COLLAPSES)}, or a module of your own.")
         self.how, self.dim, self.streams = how, dim, streams
-        self.weights = _learned_weights(dim, streams, epsilon) if how == "learned" else None
+        self.weights = _learned_weights(dim, streams, epsilon, norm_epsilon) if how == "learned" else None
 
     def forward(self, streams: Tensor) -> Tensor:
-        if self.weights is not None:
+        if self.weights is not None and self.enabled:
             return functional.read(streams, self.weights(streams))
-        check_streams(f"Collapse({self.how!r})", streams, self.streams, self.dim)
+        check_streams(f"Collapse({self.how!r})", streams, self.streams if self.enabled else 1, self.dim)
         if streams.shape[-2] == 1:
             return streams.squeeze(-2)
         return streams.mean(-2) if self.how == "mean" else streams.sum(-2)
@@ -93,44 +101,64 @@ class Collapse(nn.Module):
         return repr(self.how)
 
 
-def _learned_weights(dim: int | None, streams: int | None, epsilon: float) -> LearnedWeights | None:
+def _learned_weights(
+    dim: int | None, streams: int | None, epsilon: float, norm_epsilon: float | None
+) -> LearnedWeights | None:
     if dim is None or streams is None:
         raise ValueError(f"Collapse('learned'): expected dim= and streams=, got dim={dim}, streams={streams}.")
-    return None if streams == 1 else LearnedWeights(dim, streams, epsilon=epsilon)
+    return None if streams == 1 else LearnedWeights(dim, streams, epsilon=epsilon, norm_epsilon=norm_epsilon)
 
 
 class LearnedWeights(ConnectionParameters):
-    """``(..., n, C) -> (..., n)``: ``sigmoid(α W x̃ + b) + ε``, in ``float32`` or ``float64``."""
+    """``(..., n, C) -> (..., n)``: ``sigmoid(α W x̃ + b) + ε``, in ``float32`` or ``float64``.
+
+    Args:
+        dim: width C of one stream.
+        streams: number of streams n.
+        epsilon: ε, added to the weights and to the mean square of the streams.
+        start: ``(n,)``, the weights at the start; None for the mean, 1/n each.
+    """
 
     decayed_parameters = ("weight",)
 
-    def __init__(self, dim: int, streams: int, *, epsilon: float = 1e-6):
+    def __init__(
+        self,
+        dim: int,
+        streams: int,
+        *,
+        epsilon: float = 1e-6,
+        norm_epsilon: float | None = None,
+        start: Tensor | None = None,
+    ):
         super().__init__()
         check_count("Collapse('learned')", "dim", dim)
         check_count("Collapse('learned')", "streams", streams)
         self.dim, self.streams, self.epsilon = dim, streams, epsilon
+        self._start = [1 / streams] * streams if start is None else start.tolist()
+        self.norm_epsilon = epsilon if norm_epsilon is None else norm_epsilon
         self.weight = nn.Parameter(torch.empty(streams, streams * dim, dtype=parameter_dtype()))
         self.bias = nn.Parameter(torch.empty(streams, dtype=parameter_dtype()))
         self.scale = nn.Parameter(torch.empty(1, dtype=parameter_dtype()))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Put the weights at the mean: each is 1/n."""
-        share = 1 / self.streams - self.epsilon
+        """Put the weights at their start."""
+        shares = torch.tensor(self._start, dtype=torch.float64, device="cpu") - self.epsilon
         nn.init.zeros_(self.weight)
-        nn.init.constant_(self.bias, math.log(share / (1 - share)))
+        with torch.no_grad():
+            self.bias.copy_(shares.logit())
         nn.init.constant_(self.scale, SCALE_START)
 
     def forward(self, streams: Tensor) -> Tensor:
         check_streams("Collapse('learned')", streams, self.streams, self.dim)
         with outside_autocast(streams):
             flat = streams.to(compute_dtype(streams)).flatten(-2)
-            inverse_rms = (flat.square().mean(-1, keepdim=True) + self.epsilon).rsqrt()
+            inverse_rms = (flat.square().mean(-1, keepdim=True) + self.norm_epsilon).rsqrt()
             dynamic = (flat @ self.weight.to(flat.dtype).mT) * inverse_rms
             return torch.sigmoid(self.scale.to(flat.dtype) * dynamic + self.bias.to(flat.dtype)) + self.epsilon
 
 
-class HyperStack(nn.Module):
+class HyperStack(Switchable):
     """A network of hyper-connected branches: expand once, apply every branch, collapse once.
 
     Args:
@@ -141,6 +169,7 @@ class HyperStack(nn.Module):
             mapping or a retraction is copied for every branch. The step of a retraction starts at
             ``1/√(number of branches)``.
         collapse: ``"mean"``, ``"sum"``, ``"learned"``, or a module ``(..., n, C) -> (..., C)``.
+        expand: a module ``(..., C) -> (..., n, C)`` in place of :class:`Expand`.
 
     Raises:
         ValueError: no branches, or what :class:`HyperConnection` raises.
@@ -158,6 +187,7 @@ class HyperStack(nn.Module):
         retraction: str | float | Retraction | None = None,
         init: Init = "residual",
         collapse: str | nn.Module = "mean",
+        expand: nn.Module | None = None,
     ):
         super().__init__()
         branches = list(branches)
@@ -165,7 +195,7 @@ class HyperStack(nn.Module):
             raise ValueError("HyperStack: expected at least one branch, got none.")
         retraction = as_retraction(retraction)
         self.dim, self.streams = dim, streams
-        self.expand = Expand(streams, retraction=copy.deepcopy(retraction))
+        self.expand = Expand(streams, retraction=copy.deepcopy(retraction)) if expand is None else expand
         self.connections = nn.ModuleList(
             HyperConnection(
                 dim,
@@ -183,15 +213,23 @@ class HyperStack(nn.Module):
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """``(..., C) -> (..., C)``; further arguments go to every branch untouched."""
+        return self.collapse(self.before_collapse(x, *args, **kwargs))
+
+    def before_collapse(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """``(..., C) -> (..., n, C)``: the streams, e.g. for several heads with a collapse of their own."""
         streams = self.expand(x)
         for layer_index, connection in enumerate(self.connections):
             streams = connection(streams, *args, **kwargs)
-            if not isinstance(streams, Tensor):
-                raise TypeError(
-                    f"HyperStack: branch {layer_index} returned {type(streams).__name__}; expected a tensor, because "
-                    "the rest would be lost. Chain Expand, HyperConnection and Collapse by hand to keep it."
-                )
-        return self.collapse(streams)
+            check_tensor(streams, layer_index)
+        return streams
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, streams={self.streams}"
+
+
+def check_tensor(output: Any, layer_index: int) -> None:
+    if not isinstance(output, Tensor):
+        raise TypeError(
+            f"HyperStack: branch {layer_index} returned {type(output).__name__}; expected a tensor, because "
+            "the rest would be lost. Chain Expand, HyperConnection and Collapse by hand to keep it."
+        )

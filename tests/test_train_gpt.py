@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import errno
 import os
@@ -15,12 +16,12 @@ from pathlib import Path
 
 import pytest
 import torch
+
+import hyperconn as hc
 import train_gpt
 from gpt import checkpoint, text
 from gpt.options import parse, remembered
 from gpt.refusal import Refusal
-
-import hyperconn as hc
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = str(ROOT / "examples" / "train_gpt.py")
@@ -48,8 +49,8 @@ def refused(capsys: pytest.CaptureFixture[str], *options: str) -> str:
     return output.err
 
 
-def started(*command: str, **options) -> subprocess.Popen[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+def started(*command: str, environment: dict[str, str] | None = None, **options) -> subprocess.Popen[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | (environment or {})
     return subprocess.Popen(
         [sys.executable, *command],
         env=environment,
@@ -94,11 +95,19 @@ class TestTraining:
     def test_takes_every_constraint_by_name(self, tmp_path, constraint):
         assert train(tmp_path, "--steps=1", f"--constraint={constraint}", "--streams=4", "--retraction=2") == 0
 
-    def test_compiles(self, tmp_path):
-        assert train(tmp_path / "eager", "--steps=2", "--constraint=identity", "--streams=2") == 0
-        assert train(tmp_path / "compiled", "--steps=2", "--constraint=identity", "--streams=2", "--compile") == 0
+    def test_compiled_losses_equal_eager_ones(self, tmp_path, monkeypatch):
+        """With the backend that needs no C++ compiler, which takes a minute."""
+        monkeypatch.setattr(train_gpt, "compiled", lambda model: model.compile(backend="aot_eager") or model)
+        assert train(tmp_path / "eager", "--steps=3") == 0
+        assert train(tmp_path / "compiled", "--steps=3", "--compile") == 0
         eager, compiled = ([float(loss) for loss in losses(tmp_path / name)] for name in ("eager", "compiled"))
         assert compiled == pytest.approx(eager, rel=20 * torch.finfo(torch.float32).eps)
+
+    def test_goes_on_when_nobody_reads_its_output(self, tmp_path):
+        with started(SCRIPT, *TINY, "--steps=4", f"--out={tmp_path}") as run:
+            run.stdout.close()
+            assert (run.wait(), run.stderr.read()) == (0, "")
+        assert checkpoint.load(tmp_path / "checkpoint.pt").step == 4
 
     def test_bigram_loss_equals_counting(self):
         words = text.split(b"aab" * 200, 8, "words")
@@ -130,6 +139,13 @@ class TestResuming:
         assert train(tmp_path / "parts", "--steps=5", *options) == 0
         assert train_gpt.main(["--resume", f"--out={tmp_path / 'parts'}", "--steps=8", "--device=cpu"]) == 0
         assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+
+    def test_drops_what_the_log_says_of_steps_after_the_checkpoint(self, tmp_path, finished):
+        with (finished / "log.csv").open("a") as file:
+            file.write("5,1.0,,0.1,100\n6,1.0,,0.")  # a kill in the middle of a row
+        assert train(finished, "--resume", "--steps=6") == 0
+        assert train(tmp_path / "whole", "--steps=6") == 0
+        assert losses(finished) == losses(tmp_path / "whole")
 
     @pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
     def test_goes_on_after_a_kill(self, tmp_path, kill):
@@ -225,6 +241,13 @@ class TestRefusing:
         assert errors.count("\n") == 1 and "checkpoint.pt: cannot be written: File too large" in errors
         assert [file.name for file in tmp_path.iterdir()] == ["log.csv"]
 
+    def test_a_machine_without_a_compiler(self, tmp_path):
+        run = started(SCRIPT, *TINY, "--compile", f"--out={tmp_path / 'new'}", environment={"PATH": str(tmp_path)})
+        _, errors = run.communicate()
+        assert run.returncode == 2
+        assert errors.count("\n") == 1 and "--compile: cannot be used on this machine" in errors
+        assert not (tmp_path / "new").exists()
+
     def test_a_loss_that_is_not_finite(self, finished, capsys, monkeypatch):
         monkeypatch.setattr(train_gpt, "loss_of", lambda network, batch: next(network.parameters()).sum() * torch.nan)
         line = refused(capsys, "--resume", f"--out={finished}", "--steps=9")
@@ -243,10 +266,8 @@ class TestForgedCheckpoints:
             with pytest.raises(Refusal, match="not a checkpoint, or a damaged one"):
                 checkpoint.load(path)
             path.write_bytes(content[:place] + bytes([value]) * 64 + content[place + 64 :])
-            try:
-                checkpoint.load(path)  # a wrong number inside a tensor cannot be told
-            except Refusal as refusal:
-                assert "not a checkpoint" in str(refusal) or "got something else" in str(refusal)
+            with contextlib.suppress(Refusal):  # or nothing at all: a wrong number inside a tensor cannot be told
+                checkpoint.load(path)
 
     def test_code_is_not_executed(self, tmp_path):
         class Attack:
@@ -260,10 +281,10 @@ class TestForgedCheckpoints:
         assert not (tmp_path / "executed").exists()
 
     def test_a_compressed_archive(self, finished, tmp_path):
-        with zipfile.ZipFile(finished / "checkpoint.pt") as plain:
-            with zipfile.ZipFile(tmp_path / "bomb.pt", "w", zipfile.ZIP_DEFLATED) as bomb:
-                for name in plain.namelist():
-                    bomb.writestr(name, plain.read(name) + bytes(10**6))
+        bomb = zipfile.ZipFile(tmp_path / "bomb.pt", "w", zipfile.ZIP_DEFLATED)
+        with zipfile.ZipFile(finished / "checkpoint.pt") as plain, bomb:
+            for name in plain.namelist():
+                bomb.writestr(name, plain.read(name) + bytes(10**6))
         with pytest.raises(Refusal, match="not a checkpoint, or a damaged one"):
             checkpoint.load(tmp_path / "bomb.pt")
 
@@ -276,6 +297,7 @@ class TestForgedCheckpoints:
             ({"options": ["--width=8192", "--layers=64"]}, "its tensors are not those of the options"),
             ({"model": {}}, "its tensors are not those of the options"),
             ({"optimizer": {"state": {}, "param_groups": []}}, "does not fit this model"),
+            ({"optimizer": {"state": 7}}, "does not fit this model"),
             ({"step": -1}, "expected a checkpoint with version, options, step"),
             ({"options": [7]}, "expected a checkpoint with version, options, step"),
         ],

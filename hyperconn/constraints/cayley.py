@@ -1,8 +1,8 @@
-"""The Cayley map: angles to rotations, in closed form up to size 3."""
+"""The Cayley map: angles to rotations, in closed form up to size 4."""
 
 from __future__ import annotations
 
-import functools
+import itertools
 
 import geotorch.so
 import torch
@@ -30,12 +30,22 @@ def cayley_rotation(angles: Tensor, size: int) -> Tensor:
         return _plane_rotation(angles)
     if size == 3:
         return _space_rotation(angles)
+    if size == 4:
+        return _four_dimensional_rotation(angles)
     return geotorch.so.cayley_map(-2 * skew_matrix(angles, size))
 
 
 def skew_matrix(angles: Tensor, size: int) -> Tensor:
     """``(..., r(r−1)/2) -> (..., r, r)``: strict upper triangle row by row, minus its transpose."""
-    return (angles @ _skew_table(size).to(angles)).unflatten(-1, (size, size))
+    above, below = angles.unbind(-1), (-angles).unbind(-1)
+    zero = angles.new_zeros(angles.shape[:-1])
+    place = {pair: index for index, pair in enumerate(itertools.combinations(range(size), 2))}
+    entries = [
+        zero if i == j else above[place[i, j]] if i < j else below[place[j, i]]
+        for i in range(size)
+        for j in range(size)
+    ]
+    return torch.stack(entries, -1).unflatten(-1, (size, size))
 
 
 def _plane_rotation(angles: Tensor) -> Tensor:
@@ -57,9 +67,15 @@ def _space_rotation(angles: Tensor) -> Tensor:
     return (torch.stack(entries, -1) / (1 + xx + yy + zz).unsqueeze(-1)).unflatten(-1, (3, 3))
 
 
-@functools.cache
-def _skew_table(size: int) -> Tensor:
-    rows, columns = torch.triu_indices(size, size, 1, device="cpu")
-    table = torch.zeros(num_angles(size), size, size, device="cpu")
-    table[torch.arange(len(rows)), rows, columns] = 1
-    return (table - table.mT).flatten(1)
+def _four_dimensional_rotation(angles: Tensor) -> Tensor:
+    """``((1 + s − p²) I − 2 (A + p Ã) + 2 A²) / (1 + s + p²)``, s = Σ a², p the Pfaffian of A, Ã its dual.
+
+    It follows from ``A⁴ + s A² + p² I = 0`` and ``A³ = p Ã − s A``.
+    """
+    a, b, c, d, e, f = angles.unbind(-1)
+    p = (a * f - b * e + c * d).unsqueeze(-1)
+    dual = torch.stack([f, -e, d, c, -b, a], -1)
+    s = angles.square().sum(-1, keepdim=True)
+    skew = skew_matrix(angles, 4)
+    diagonal = torch.diag_embed((1 + s - p * p).expand_as(angles[..., :4]))
+    return (diagonal + 2 * (skew @ skew - skew_matrix(angles + p * dual, 4))) / (1 + s + p * p).unsqueeze(-1)

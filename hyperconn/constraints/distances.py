@@ -34,6 +34,12 @@ def orthogonality_error(matrix: Tensor) -> Tensor:
     return (wide.mT @ wide - identity_like(wide)).abs().amax((-2, -1))
 
 
+def rotation_error(matrix: Tensor) -> Tensor:
+    """Distance of ``HᵀH`` from I, and 2 for a reflection (what it is away from the nearest rotation)."""
+    reflected = 2 * (torch.linalg.det(_wide(matrix)) < 0).to(matrix.dtype)
+    return largest(orthogonality_error(matrix), reflected)
+
+
 def doubly_stochastic_error(matrix: Tensor) -> Tensor:
     """Largest of the row error, the column error and the negativity."""
     return largest(row_sum_error(matrix), column_sum_error(matrix), negativity(matrix))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ..numerics import widest_dtype
 from .base import Constraint
 from .distances import doubly_stochastic_error
 from .registry import register_constraint
@@ -76,8 +77,7 @@ class Permutation(Constraint):
 
     def _accumulation_dtype(self, coordinates: Tensor) -> torch.dtype:
         """An entry sums (n − 1)! weights; from n = 6 their rounding in ``float32`` would show in the row sums."""
-        has_float64 = coordinates.device.type != "mps"
-        return torch.float64 if self.streams > 5 and has_float64 else coordinates.dtype
+        return widest_dtype(coordinates) if self.streams > 5 else coordinates.dtype
 
     def _identity_against(self, other: float) -> Tensor:
         coordinates = torch.full((self.num_coordinates,), other)

@@ -1,0 +1,1 @@
+"""The parts of ``train_gpt.py``, one concept per file."""

@@ -1,0 +1,56 @@
+"""Reading with the weights of the previous site (reported for DeepSeek-V4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from .. import functional
+from ..connection import Carry, HyperConnection
+from ..streams import HyperStack, check_tensor
+
+
+class SinglePassStack(HyperStack):
+    """A stack in which every site reads with the *previous* site's pre weights.
+
+    What a site needs of the streams before its branch is then known one site earlier, so that
+    mixing, writing and the next read can share one pass over them. The first site reads stream 0,
+    and the last site's weights read the output: there is no other collapse.
+
+    Args:
+        branches, dim, streams: as in :class:`HyperStack`.
+        options: further keyword arguments of :class:`HyperStack`.
+
+    Raises:
+        TypeError: ``collapse=`` was given.
+    """
+
+    def __init__(self, branches: Iterable[nn.Module], dim: int, streams: int = 4, **options: Any):
+        if "collapse" in options:
+            raise TypeError("SinglePassStack: the last pre weights read the output; leave collapse= out.")
+        super().__init__(branches, dim, streams, **options)
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """``(..., C) -> (..., C)``; further arguments go to every branch untouched."""
+        streams, pre = self._run(x, *args, **kwargs)
+        return self.collapse(streams) if pre is None else functional.read(streams, pre)
+
+    def before_collapse(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return self._run(x, *args, **kwargs)[0]
+
+    def _run(self, x: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+        """The last streams, and the weights that read them; None for a single stream."""
+        if self.streams == 1 or not self.enabled:
+            return super().before_collapse(x, *args, **kwargs), None
+        streams = self.expand(x)
+        pre = torch.eye(self.streams, device=x.device)[0]
+        for layer_index, connection in enumerate(cast(Iterable[HyperConnection], self.connections)):
+            maps = connection.mappings(streams)
+            branch_output = cast(nn.Module, connection.branch)(functional.read(streams, pre), *args, **kwargs)
+            check_tensor(branch_output, layer_index)
+            streams = connection.write(branch_output, Carry(streams, maps.post, maps.res))
+            pre = maps.pre
+        return streams, pre
