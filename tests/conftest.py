@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from torch import nn
 
 import hyperconn as hc
 
 torch.set_num_threads(1)
+# The same examples in every run; HYPOTHESIS_PROFILE=explore draws new ones.
+unhurried = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+settings.register_profile("repeatable", derandomize=True, **unhurried)
+settings.register_profile("explore", print_blob=True, **unhurried)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 SIZES = (1, 2, 3, 4, 6, 8)
 
 
