@@ -119,7 +119,9 @@ def test_permuting_streams_and_maps_permutes_the_result(configuration, seed):
 @given(exact_arithmetic, seeds, st.sampled_from([("unconstrained", n) for n in range(2, 7)]), st.booleans())
 def test_permuting_streams_and_weights_permutes_the_result(configuration, seed, site, per_stream):
     mapping = "per-stream" if per_stream else "flat"
-    configuration = dataclasses.replace(configuration, site=site, mapping=mapping, logits=min(configuration.logits, 1))
+    configuration = dataclasses.replace(
+        configuration, site=site, mapping=mapping, logits=min(configuration.logits, 1)
+    )
     connection, _, streams = build(configuration)
     order = torch.randperm(site[1], generator=torch.Generator().manual_seed(seed))
     expected = connection(streams)[..., order, :]

@@ -30,7 +30,8 @@ def _holders(tensor: Tensor) -> tuple[int, int, int] | None:
     """References to the Python object, the tensor and its storage; None if they cannot be counted."""
     try:
         storage = tensor.untyped_storage()
-        return sys.getrefcount(tensor), tensor._use_count(), torch._C._storage_Use_Count(storage._cdata)
+        in_python, in_autograd = sys.getrefcount(tensor), tensor._use_count()  # type: ignore[attr-defined]
+        return in_python, in_autograd, torch._C._storage_Use_Count(storage._cdata)
     except (AttributeError, RuntimeError, NotImplementedError):
         return None
 

@@ -190,7 +190,9 @@ def test_every_kind_of_connection_is_seen():
     assert hc.inspect(hc.FractionalConnection(8, 4, branch=nn.Identity())).connections[0].streams == 8
     stack = hc.SinglePassStack([nn.Linear(8, 8)] * 3, 8, 4)
     assert [p.length for p in hc.inspect(stack, torch.randn(2, 8)).depth] == [1, 2, 3]
-    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True), 2, enable_nested_tensor=False)
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True), 2, enable_nested_tensor=False
+    )
     wrapped = hc.wrap(encoder, streams=4)
     report = hc.inspect(wrapped, torch.randn(2, 5, 8))
     assert [p.length for p in report.depth] == [1, 2, 3, 4] and report.uncalled == []
