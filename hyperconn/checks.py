@@ -25,11 +25,14 @@ def check_streams(who: str, tensor: Tensor, streams: int | None = None, dim: int
         ValueError: another shape.
         TypeError: an integer dtype.
     """
-    fits = tensor.dim() >= 2 and streams in (None, tensor.shape[-2]) and dim in (None, tensor.shape[-1])
-    if not fits:
+    if tensor.dim() < 2 or not (_is(tensor.shape[-2], streams) and _is(tensor.shape[-1], dim)):
         expected = f"(..., {'n' if streams is None else streams}, {'C' if dim is None else dim})"
         raise ValueError(f"{who}: expected {expected}, got {tuple(tensor.shape)}. Was the input expanded?")
     check_floating(who, tensor)
+
+
+def _is(size: int, expected: int | None) -> bool:
+    return expected is None or size == expected
 
 
 def check_floating(who: str, tensor: Tensor) -> None:

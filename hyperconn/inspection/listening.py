@@ -18,10 +18,10 @@ OnCall = Callable[[str, Call], None]
 
 @contextlib.contextmanager
 def listening(connections: dict[str, HyperConnection], on_read: OnRead, on_call: OnCall) -> Iterator[None]:
-    """Report when connections read, and what they apply when they write, with the tensors of the model itself.
+    """Report when connections read, and what they are about to apply, with the tensors of the model itself.
 
-    Every way of using a connection ends in ``write``, whose carry knows everything but the pre weights;
-    a forward hook on the mapping sees those. Wrapping on the instance works for mappings and constraints that
+    Every way of using a connection begins with ``map_streams``; where that is part of ``read``, what was mapped
+    is applied in ``write``, after the branch. Wrapping on the instance works for mappings and constraints that
     connections share, and for branches connected by hand. At the end every connection is as it was.
 
     Raises:
@@ -33,10 +33,8 @@ def listening(connections: dict[str, HyperConnection], on_read: OnRead, on_call:
     with contextlib.ExitStack() as undo:
         for name, connection in connections.items():
             ear = _Ear(name, connection, on_read, on_call)
-            replaced(undo, connection, "read", ear.read)
-            replaced(undo, connection, "write", ear.write)
-            if connection.mapping is not None:
-                undo.enter_context(connection.mapping.register_forward_hook(ear.mapped))
+            for method in ("read", "map_streams", "write"):
+                replaced(undo, connection, method, getattr(ear, method))
         yield
 
 
@@ -50,24 +48,38 @@ def replaced(undo: contextlib.ExitStack, owner: nn.Module, method: str, replacem
 
 
 class _Ear:
-    """At one connection; between mapping and writing it remembers the pre weights, and then lets go."""
+    """At one connection; between reading and writing it remembers what was mapped."""
 
     def __init__(self, name: str, connection: HyperConnection, on_read: OnRead, on_call: OnCall):
         self.name, self.on_read, self.on_call = name, on_read, on_call
         self.original_read, self.original_write = connection.read, connection.write
-        self.pre: Tensor | None = None
-
-    def mapped(self, module: nn.Module, args: Any, output: Any) -> None:
-        self.pre = output[0].detach()
+        self.original_map = connection.map_streams
+        self.reading = False
+        self.waiting: Call | None = None
 
     def read(self, streams: Tensor) -> tuple[Tensor, Carry]:
         self.on_read(self.name)
-        return self.original_read(streams)
+        self.reading = True
+        try:
+            return self.original_read(streams)
+        finally:
+            self.reading = False
+
+    def map_streams(self, streams: Tensor) -> tuple[Tensor | None, Carry]:
+        pre, carry = self.original_map(streams)
+        self.waiting = _call(pre, carry)
+        if not self.reading:
+            self._applied()
+        return pre, carry
 
     def write(self, branch_output: Tensor, carry: Carry) -> Tensor:
-        pre, self.pre = self.pre, None
-        self.on_call(self.name, _call(pre, carry))  # before the write, which may use the streams up
+        self._applied()
         return self.original_write(branch_output, carry)
+
+    def _applied(self) -> None:
+        if self.waiting is not None:
+            call, self.waiting = self.waiting, None
+            self.on_call(self.name, call)
 
 
 def _call(pre: Tensor | None, carry: Carry) -> Call:

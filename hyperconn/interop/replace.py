@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
 
+from .. import fast
 from .families import FAMILIES, Family
 from .heads import from_head, to_head
 from .sites import from_site, to_site
@@ -60,7 +61,8 @@ class Site(Replacement):
         ``(B, S, n, C)`` to ``post (B, S, n)``, ``comb = Hᵀ (B, S, n, n)`` where there is one, ``u (B, S, C)``.
         """
         connection: Any = self.ours
-        branch_input, (_, post, res) = connection.read(streams)
+        pre, (streams, post, res) = connection.map_streams(streams)
+        branch_input, _ = fast.read(streams, pre)
         return (post, res.mT, branch_input) if self.mixes else (post, branch_input)
 
     def tensors(self) -> dict[str, Tensor]:

@@ -123,8 +123,8 @@ def test_batches_are_the_same_as_their_concatenation():
             assert summary[:3] == pytest.approx(b.quantities[name][:3], abs=1e-6), name
     for a, b in zip(whole.depth, parts.depth, strict=True):
         torch.testing.assert_close(a.singular_values, b.singular_values, rtol=0, atol=1e-6)  # H is float32
-    place = parts.connections[2].quantities["spectral_norm"].where_largest
-    flat = whole.connections[2].quantities["spectral_norm"].where_largest.token[0]
+    place = parts.connections[2].quantities["distance_from_identity"].where_largest
+    flat = whole.connections[2].quantities["distance_from_identity"].where_largest.token[0]
     assert (0, 4, 6)[place.batch] + place.token[0] == flat
 
 
