@@ -14,8 +14,11 @@ demo: $(VENV)/.train
 	$(BIN)/python examples/train_gpt.py --constraint mhc --out runs/demo-mhc $(DEMO_OPTIONS)
 	$(BIN)/python examples/compare_runs.py runs/demo-shc runs/demo-mhc
 
-test: lint
+# timm imports torchvision, whose PyPI build for Linux does not load beside a torch for CPU and would then break
+# transformers too: both stay out of the environment, and the tests that need them run once more, with them in sight.
+test: lint $(VENV)/.timm
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_OPTIONS)
+	OMP_NUM_THREADS=1 PYTHONPATH=$(VENV)/timm $(BIN)/python -m pytest tests/wrapping -k timm
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -34,6 +37,10 @@ clean:
 # An empty file per extra says that it is installed, so that a second run starts at once.
 $(VENV)/.train $(VENV)/.test $(VENV)/.bench: $(VENV)/.%: pyproject.toml constraints.txt $(VENV)/.created
 	$(INSTALL) '.[$*]'
+	@touch $@
+
+$(VENV)/.timm: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps --upgrade --target $(VENV)/timm timm torchvision
 	@touch $@
 
 $(VENV)/.created:

@@ -79,7 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     continuity = commands.add_parser("continuity", help="singular directions of weights from layer to layer")
     continuity.set_defaults(run=_continuity)
     for command in (inspect, continuity):
-        command.add_argument("checkpoint", metavar="CHECKPOINT", help="a .pt or .safetensors file, or a folder of shards")
+        command.add_argument(
+            "checkpoint", metavar="CHECKPOINT", help="a .pt or .safetensors file, or a folder of shards"
+        )
         command.add_argument("--plot", metavar="FILE", help="write a picture (.png, .svg or .pdf)")
         command.add_argument("--json", metavar="FILE", help="write all numbers as JSON")
     inspect.add_argument("--html", metavar="FILE", help="write one self-contained page")

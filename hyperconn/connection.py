@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from . import functional
+from . import fast
 from .checks import check_count, check_streams
 from .constraints import Constraint, as_constraint
 from .description import check_description, encode_description
@@ -104,20 +104,28 @@ class HyperConnection(Switchable):
 
     def read(self, streams: Tensor) -> tuple[Tensor, Carry]:
         """The branch input ``(..., C)`` and what :meth:`write` needs later, from ``(..., n, C)``."""
+        pre, carry = self.map_streams(streams)
+        if pre is None:
+            return streams.squeeze(-2), carry
+        branch_input, streams = fast.read(carry.streams, pre)
+        return branch_input, carry._replace(streams=streams)
+
+    def map_streams(self, streams: Tensor) -> tuple[Tensor | None, Carry]:
+        """The pre weights ``(..., n)``, None for a single stream, and what :meth:`write` needs, without reading."""
         n = self.streams if self.enabled else 1
         check_streams(self._signature(), streams, n, self.dim)
         if n == 1 or self.mapping is None:
-            return streams.squeeze(-2), Carry(streams, None, None)
-        pre, post, coordinates = self.mapping(streams)
-        return functional.read(streams, pre), Carry(streams, post, self.constraint(coordinates))
+            return None, Carry(streams, None, None)
+        pre, post, coordinates, streams = self.mapping(streams)
+        return pre, Carry(streams, post, self.constraint(coordinates))
 
     def write(self, branch_output: Tensor, carry: Carry) -> Tensor:
         """The new streams ``(..., n, C)`` from the branch output ``(..., C)`` and the carry of :meth:`read`."""
         streams, post, res = carry
         self._check_branch_output(branch_output, (*streams.shape[:-2], streams.shape[-1]))
         if self.retraction is None:
-            return _merge(functional.write, streams, post, res, branch_output)
-        proposal = _merge(functional.mix, streams, post, res, self.retraction.scale_branch(branch_output))
+            return _merge(fast.write, streams, post, res, branch_output)
+        proposal = _merge(fast.mix, streams, post, res, self.retraction.scale_branch(branch_output))
         return self.retraction(streams, proposal)
 
     def mappings(self, streams: Tensor) -> Mappings:
@@ -135,7 +143,7 @@ class HyperConnection(Switchable):
             one = streams.new_ones(1, dtype=compute_dtype(streams))
             pre, post, res = one, one, one[:, None]
         else:
-            pre, post, coordinates = self.mapping(streams)
+            pre, post, coordinates, _ = self.mapping(streams)
             res = self.constraint(coordinates)
         return Mappings(pre.expand(*leading, n), post.expand(*leading, n), res.expand(*leading, n, n))
 
@@ -144,7 +152,7 @@ class HyperConnection(Switchable):
         if self.mapping is None:
             one = torch.ones(1)
             return Mappings(one, one, one[:, None])
-        pre, post, coordinates = self.mapping.static()
+        pre, post, coordinates, _ = self.mapping.static()
         return Mappings(pre, post, self.constraint(coordinates))
 
     def residual_matrix(self, streams: Tensor | None = None) -> Tensor:

@@ -1,7 +1,8 @@
-"""The specification of one site, on one screen.
+"""The specification of one site, on one screen; ``fast/`` computes the same with fewer passes over memory.
 
 Letters: ``n`` streams, ``C`` channels, ``...`` leading axes (batch, sequence).
 
+    m  = α ⊙ (W x̃) + b             project, x̃ all streams as one vector over its root mean square
     u  = Σ_j pre[j] X[j]           read
     y  = F(u)                      the branch, any module
     X' = H X + post ⊗ y            mix and write
@@ -15,6 +16,18 @@ import torch
 from torch import Tensor
 
 from .numerics import compute_dtype, outside_autocast
+
+
+def project(streams: Tensor, weight: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    """``m = α ⊙ (W x̃) + b``, ``x̃ = v / sqrt(mean(v²) + ε)``: ``(..., n, C) -> (..., m)`` in the compute dtype.
+
+    ``v`` are the streams laid end to end, stream-major; ``W (m, nC)``, ``α (m,)``, ``b (m,)``.
+    """
+    wide = compute_dtype(streams)
+    with outside_autocast(streams):
+        v = streams.to(wide).flatten(-2)
+        normalised = v * (v.square().mean(-1, keepdim=True) + epsilon).rsqrt()
+        return torch.einsum("m,md,...d->...m", scale.to(wide), weight.to(wide), normalised) + bias.to(wide)
 
 
 def read(streams: Tensor, pre: Tensor) -> Tensor:

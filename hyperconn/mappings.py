@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from . import fast
 from .constraints import Constraint
 from .gates import Gates, Init, LinearGates, SigmoidGates
 from .numerics import compute_dtype, outside_autocast, parameter_dtype
@@ -23,11 +24,12 @@ SCALE_START = 0.01
 
 
 class Mapped(NamedTuple):
-    """What a mapping says of the streams: gates applied, coordinates still free."""
+    """What a mapping says of the streams: gates applied, coordinates still free; and the streams, handed on."""
 
     pre: Tensor
     post: Tensor
     coordinates: Tensor
+    streams: Tensor | None
 
 
 class Mapping(ConnectionParameters, ABC):
@@ -76,11 +78,11 @@ class Mapping(ConnectionParameters, ABC):
     def forward(self, streams: Tensor) -> Mapped:
         """The weights for these streams; leading axes are those of the streams, or absent if static."""
         with outside_autocast(streams):
-            return self._gated(self.logits(streams))
+            return self._gated(self.logits(streams), streams)
 
     def static(self) -> Mapped:
         """The same with the dynamic part at zero: ``pre (n,), post (n,), coordinates (k,)``."""
-        return self._gated(self.bias.to(compute_dtype(self.bias)))
+        return self._gated(self.bias.to(compute_dtype(self.bias)), None)
 
     def reset_parameters(self) -> None:
         """Put bias, scales and weight at their start."""
@@ -95,10 +97,10 @@ class Mapping(ConnectionParameters, ABC):
     def extra_repr(self) -> str:
         return f"dim={self.dim}, streams={self.streams}, groups={self.group_sizes}, gates={self.gates}"
 
-    def _gated(self, logits: Tensor) -> Mapped:
+    def _gated(self, logits: Tensor, streams: Tensor | None) -> Mapped:
         n = self.streams
         pre, post, coordinates = logits.split((n, n, self.num_logits - 2 * n), dim=-1)
-        return Mapped(self.gates.pre(pre), self.gates.post(post), coordinates)
+        return Mapped(self.gates.pre(pre), self.gates.post(post), coordinates, streams)
 
 
 class StaticMapping(Mapping):
@@ -147,10 +149,9 @@ class DynamicMapping(Mapping):
         nn.init.constant_(self.scale, SCALE_START)
         nn.init.zeros_(self.weight)
 
-    def _scaled(self, dynamic: Tensor) -> Tensor:
-        """``α_g · dynamic + bias`` with the scale of each logit's group."""
-        scales = [scale.expand(size) for scale, size in zip(self.scale.unbind(), self.group_sizes, strict=True)]
-        return torch.addcmul(self.bias.to(dynamic.dtype), dynamic, torch.cat(scales).to(dynamic.dtype))
+    def _scales(self) -> Tensor:
+        """``(2n + k,)``: for each logit the scale α of its group."""
+        return torch.cat([s.expand(size) for s, size in zip(self.scale.unbind(), self.group_sizes, strict=True)])
 
 
 class FlatMapping(DynamicMapping):
@@ -165,10 +166,15 @@ class FlatMapping(DynamicMapping):
     def weight_shape(self) -> tuple[int, int]:
         return self.num_logits, self.streams * self.dim
 
+    def forward(self, streams: Tensor) -> Mapped:
+        with outside_autocast(streams):
+            return self._gated(*self._project(streams))
+
     def logits(self, streams: Tensor) -> Tensor:
-        wide = streams.to(compute_dtype(streams)).flatten(-2)
-        inverse_rms = (wide.square().mean(-1, keepdim=True) + self.epsilon).rsqrt()
-        return self._scaled((wide @ self.weight.to(wide.dtype).mT) * inverse_rms)
+        return self._project(streams)[0]
+
+    def _project(self, streams: Tensor) -> tuple[Tensor, Tensor]:
+        return fast.project(streams, self.weight, self._scales(), self.bias, self.epsilon)
 
 
 class PerStreamMapping(DynamicMapping):
@@ -191,7 +197,8 @@ class PerStreamMapping(DynamicMapping):
         wide = streams.to(compute_dtype(streams))
         inverse_rms = (wide.square().mean(-1, keepdim=True) + self.epsilon).rsqrt()
         by_stream = ((wide @ self.weight.to(wide.dtype).mT) * inverse_rms).tanh()
-        return self._scaled(by_stream.mT.flatten(-2)[..., : self.num_logits])
+        dynamic = by_stream.mT.flatten(-2)[..., : self.num_logits]
+        return torch.addcmul(self.bias.to(wide.dtype), dynamic, self._scales().to(wide.dtype))
 
 
 MAPPINGS: dict[str, type[Mapping]] = {

@@ -89,7 +89,8 @@ class SphericalRetraction(Retraction):
         self.rescale = bool(rescale)
         self.step_start = None if step is None else _positive("step", step)
         self.num_sublayers = int(_positive("num_sublayers", num_sublayers))
-        raw_step = nn.Parameter(torch.empty((), dtype=parameter_dtype())) if learn_step else None
+        # One element, not a scalar: sharding (FSDP2) takes no scalars.
+        raw_step = nn.Parameter(torch.empty(1, dtype=parameter_dtype())) if learn_step else None
         self.register_parameter("raw_step", raw_step)
         self.reset_parameters()
 
@@ -114,7 +115,7 @@ class SphericalRetraction(Retraction):
     @property
     def step(self) -> Tensor | float:
         """The positive factor on the branch output, a scalar."""
-        return self._start() if self.raw_step is None else F.softplus(self.raw_step)
+        return self._start() if self.raw_step is None else F.softplus(self.raw_step).squeeze(0)
 
     def project(self, x: Tensor) -> Tensor:
         """``(..., C) -> (..., C)``: scale every vector to the radius; zero stays zero."""

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import functional
+from . import fast
 from .checks import check_count, check_floating, check_streams
 from .connection import HyperConnection
 from .constraints import Constraint
 from .gates import Init
 from .mappings import SCALE_START, Mapping
-from .numerics import compute_dtype, outside_autocast, parameter_dtype
+from .numerics import outside_autocast, parameter_dtype
 from .parameters import ConnectionParameters
 from .retraction import Retraction, as_retraction
 from .switch import Switchable
@@ -91,7 +91,7 @@ class Collapse(Switchable):
 
     def forward(self, streams: Tensor) -> Tensor:
         if self.weights is not None and self.enabled:
-            return functional.read(streams, self.weights(streams))
+            return fast.read(streams, self.weights(streams))[0]
         check_streams(f"Collapse({self.how!r})", streams, self.streams if self.enabled else 1, self.dim)
         if streams.shape[-2] == 1:
             return streams.squeeze(-2)
@@ -152,10 +152,9 @@ class LearnedWeights(ConnectionParameters):
     def forward(self, streams: Tensor) -> Tensor:
         check_streams("Collapse('learned')", streams, self.streams, self.dim)
         with outside_autocast(streams):
-            flat = streams.to(compute_dtype(streams)).flatten(-2)
-            inverse_rms = (flat.square().mean(-1, keepdim=True) + self.norm_epsilon).rsqrt()
-            dynamic = (flat @ self.weight.to(flat.dtype).mT) * inverse_rms
-            return torch.sigmoid(self.scale.to(flat.dtype) * dynamic + self.bias.to(flat.dtype)) + self.epsilon
+            scale = self.scale.expand(self.streams)
+            logits, _ = fast.project(streams, self.weight, scale, self.bias, self.norm_epsilon)
+            return logits.sigmoid() + self.epsilon
 
 
 class HyperStack(Switchable):

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from torch import nn
 
 import hyperconn as hc
 
 torch.set_num_threads(1)
+# The same examples in every run; HYPOTHESIS_PROFILE=explore draws new ones.
+unhurried = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+settings.register_profile("repeatable", derandomize=True, **unhurried)
+settings.register_profile("explore", print_blob=True, **unhurried)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 SIZES = (1, 2, 3, 4, 6, 8)
 
 
@@ -38,3 +46,12 @@ def distinct_streams(*shape: int, dtype=torch.float64) -> torch.Tensor:
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def registry_restored():
+    registry = hc.constraints.registry._CLASS_OF_NAME
+    before = dict(registry)
+    yield
+    registry.clear()
+    registry.update(before)

@@ -14,15 +14,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-@pytest.fixture
-def registry_restored():
-    registry = hc.constraints.registry._CLASS_OF_NAME
-    before = dict(registry)
-    yield
-    registry.clear()
-    registry.update(before)
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_blocks_run_one_after_another(page, tmp_path, monkeypatch, registry_restored):
     monkeypatch.chdir(tmp_path)

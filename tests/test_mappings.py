@@ -24,7 +24,7 @@ def test_flat_is_its_formula():
     sizes = (3, 3, 1, 1, 2)
     assert mapping.group_sizes == sizes
     streams = torch.randn(4, 3, 5, dtype=torch.float64)
-    pre, post, coordinates = mapping(streams)
+    pre, post, coordinates, _ = mapping(streams)
     for t in range(4):
         v = torch.cat([streams[t, s] for s in range(3)])
         m = mapping.weight @ (v / (v.square().mean() + 1e-6).sqrt())
@@ -38,7 +38,7 @@ def test_flat_is_its_formula():
 def test_per_stream_is_its_formula():
     mapping = mapping_of("hc", "per-stream")
     streams = torch.randn(4, 3, 5, dtype=torch.float64)
-    pre, post, coordinates = mapping(streams)
+    pre, post, coordinates, _ = mapping(streams)
     a, b, matrix = mapping.bias[:3], mapping.bias[3:6], mapping.bias[6:].view(3, 3)
     for token in range(4):
         for s in range(3):

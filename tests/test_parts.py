@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -122,7 +123,7 @@ def test_fractions_are_their_formula_and_every_matrix_is_in_its_set(n, m):
             u = torch.cat([sum(pre[t, f, j] * z[j] for j in range(n * m)) for f in range(m)])
             y = site.branch(u).split(width)
             for i in range(n * m):
-                mixed = sum(res[t, i, j] * z[j] for j in range(n * m)) + sum(post[t, i, f] * y[f] for f in range(m))
+                mixed = sum(res[t, i, j] * z[j] for j in range(n * m)) + sum(post[t, f, i] * y[f] for f in range(m))
                 expected[t, i // m, (i % m) * width : (i % m + 1) * width] = mixed
         torch.testing.assert_close(site(streams), expected)
 
@@ -131,9 +132,9 @@ def test_one_fraction_is_a_connection_with_linear_gates():
     site = randomized(fractional(4, 1))
     whole = hc.HyperConnection(12, 4, site.branch, constraint="hc")
     with torch.no_grad():
-        whole.mapping.weight.copy_(site.mapping.weight)
-        whole.mapping.bias.copy_(site.mapping.bias)
-        whole.mapping.scale.copy_(site.mapping.scale[[0, 1, -1]])
+        whole.mapping.weight.copy_(site.mapping.inner.weight)
+        whole.mapping.bias.copy_(site.mapping.inner.bias)
+        whole.mapping.scale.copy_(site.mapping.inner.scale[[0, 1, -1]])
     streams = torch.randn(2, 4, 12)
     torch.testing.assert_close(site(streams), whole(streams))
 
@@ -406,6 +407,60 @@ def test_a_disabled_single_pass_stack_is_the_plain_twin():
     stack = randomized(hc.SinglePassStack(blocks, 8, 4))
     hc.disable(stack)
     assert torch.equal(stack(x), plain(blocks, x))
+
+
+# --- looked at ------------------------------------------------------------------------------------
+
+
+def test_every_part_can_be_inspected():
+    network = nn.Sequential(
+        hc.Expand(4),
+        hc.FractionalConnection(8, 4, 2, nn.Linear(8, 8), constraint="shc"),
+        hc.ExtraReads(hc.HyperConnection(8, 4, Recorder(), constraint="shc"), 1),
+        hc.ResizingConnection(8, 6, 4, nn.Linear(8, 6), transform=nn.Linear(8, 6), constraint="shc"),
+        hc.Collapse(),
+    )
+    x = torch.randn(3, 8)
+    for report in (hc.inspect(network), hc.inspect(randomized(network), x)):
+        assert [connection.matrix.shape[-1] for connection in report] == [8, 4, 4]
+    hc.disable(network)
+    with pytest.raises(ValueError, match=r"the streams of '1' are off. Call hyperconn.enable\(model\) first"):
+        hc.inspect(network, x)
+    assert len(hc.inspect(network)) == 3
+
+
+def test_a_single_pass_stack_reports_the_matrices_it_applies():
+    stack = randomized(hc.SinglePassStack([nn.Linear(8, 8) for _ in range(3)], 8, constraint="shc"))
+    x = torch.randn(1, 8)
+    first = stack.connections[0].residual_matrix(stack.expand(x))[0]
+    torch.testing.assert_close(hc.inspect(stack, x)["connections.0"].matrix.float(), first)
+
+
+PARTS = {
+    "fractions": lambda: hc.FractionalConnection(8, 4, 2, nn.Linear(8, 8), constraint="shc"),
+    "reads": lambda: hc.ExtraReads(hc.HyperConnection(8, 4, nn.Bilinear(8, 8, 8)), 1),
+    "resizing": lambda: hc.ResizingConnection(8, 6, 4, nn.Linear(8, 6), transform=nn.Linear(8, 6)),
+    "embedding": lambda: hc.StreamEmbedding(4, 8, retraction="cayley"),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_compiles_in_one_graph_and_copies(part):
+    network = randomized(nn.Sequential(hc.Expand(4), PARTS[part](), hc.Collapse()))
+    x, dtype = torch.randn(3, 8), torch.bfloat16
+    torch._dynamo.reset()
+    compiled = torch.compile(network, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), network(x))
+    assert torch.equal(pickle.loads(pickle.dumps(network))(x), network(x))
+    assert network.to(dtype)(x.to(dtype)).dtype == dtype
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_takes_empty_batches_and_ranks_two_to_four(part):
+    network = randomized(nn.Sequential(hc.Expand(4), PARTS[part](), hc.Collapse()))
+    x = torch.randn(2, 3, 5, 8)
+    torch.testing.assert_close(network(x).flatten(0, 2), network(x.flatten(0, 2)))
+    assert network(x[:0]).shape[0] == 0
 
 
 # --- bad input ------------------------------------------------------------------------------------

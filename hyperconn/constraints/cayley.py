@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
-import geotorch.so
 import torch
 from torch import Tensor
 
@@ -26,45 +23,28 @@ def cayley_rotation(angles: Tensor, size: int) -> Tensor:
     """
     if size <= 1:
         return angles.new_ones(*angles.shape[:-1], size, size)
-    if size == 2:
-        return _plane_rotation(angles)
-    if size == 3:
-        return _space_rotation(angles)
+    if size <= 3:
+        return _space_rotation(angles, size)
     if size == 4:
         return _four_dimensional_rotation(angles)
-    return geotorch.so.cayley_map(-2 * skew_matrix(angles, size))
+    # With the inverse as it is, and not a solve, the gradient is two products.
+    identity = _identity(size, angles)
+    return 2 * torch.linalg.inv_ex(identity + skew_matrix(angles, size)).inverse - identity
 
 
 def skew_matrix(angles: Tensor, size: int) -> Tensor:
     """``(..., r(r−1)/2) -> (..., r, r)``: strict upper triangle row by row, minus its transpose."""
-    above, below = angles.unbind(-1), (-angles).unbind(-1)
-    zero = angles.new_zeros(angles.shape[:-1])
-    place = {pair: index for index, pair in enumerate(itertools.combinations(range(size), 2))}
-    entries = [
-        zero if i == j else above[place[i, j]] if i < j else below[place[j, i]]
-        for i in range(size)
-        for j in range(size)
-    ]
-    return torch.stack(entries, -1).unflatten(-1, (size, size))
+    row, column = torch.triu_indices(size, size, 1, device=angles.device)
+    entry = torch.arange(size * size, device=angles.device)
+    above, below = (row * size + column).unsqueeze(-1), (column * size + row).unsqueeze(-1)
+    signs = (entry == above).to(angles.dtype) - (entry == below).to(angles.dtype)
+    return (angles @ signs).unflatten(-1, (size, size))
 
 
-def _plane_rotation(angles: Tensor) -> Tensor:
-    z = angles[..., 0]
-    cosine, sine = 1 - z * z, 2 * z
-    rows = torch.stack([cosine, -sine, sine, cosine], -1) / (1 + z * z).unsqueeze(-1)
-    return rows.unflatten(-1, (2, 2))
-
-
-def _space_rotation(angles: Tensor) -> Tensor:
-    """With a the axis of A: ``((1 − |a|²) I + 2 a aᵀ − 2 A) / (1 + |a|²)``."""
-    x, y, z = -angles[..., 2], angles[..., 1], -angles[..., 0]
-    xx, yy, zz, xy, xz, yz = x * x, y * y, z * z, x * y, x * z, y * z
-    entries = [
-        1 + xx - yy - zz, 2 * (xy + z), 2 * (xz - y),
-        2 * (xy - z), 1 - xx + yy - zz, 2 * (yz + x),
-        2 * (xz + y), 2 * (yz - x), 1 - xx - yy + zz,
-    ]  # fmt: skip
-    return (torch.stack(entries, -1) / (1 + xx + yy + zz).unsqueeze(-1)).unflatten(-1, (3, 3))
+def _space_rotation(angles: Tensor, size: int) -> Tensor:
+    """``I + 2 (A² − A) / (1 + s)``, s = Σ a²: from ``A³ = −s A``, for sizes 2 and 3."""
+    skew, s = skew_matrix(angles, size), angles.square().sum(-1)[..., None, None]
+    return _identity(size, angles) + (2 / (1 + s)) * (skew @ skew - skew)
 
 
 def _four_dimensional_rotation(angles: Tensor) -> Tensor:
@@ -79,3 +59,7 @@ def _four_dimensional_rotation(angles: Tensor) -> Tensor:
     skew = skew_matrix(angles, 4)
     diagonal = torch.diag_embed((1 + s - p * p).expand_as(angles[..., :4]))
     return (diagonal + 2 * (skew @ skew - skew_matrix(angles + p * dual, 4))) / (1 + s + p * p).unsqueeze(-1)
+
+
+def _identity(size: int, like: Tensor) -> Tensor:
+    return torch.eye(size, dtype=like.dtype, device=like.device)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,8 +41,6 @@ class Circulant(Constraint):
     set_description = "mixtures of cyclic shifts"
     reference = "C-mHC 2026, repository manuscript"
 
-    shifts: Tensor
-
     def __init__(self, streams: int, *, gamma: float = 1 / 6):
         super().__init__(streams)
         if isinstance(gamma, bool) or not isinstance(gamma, (int, float)) or not 0 < gamma <= 1:
@@ -61,13 +57,10 @@ class Circulant(Constraint):
     def options(self) -> dict[str, Any]:
         return {"gamma": self.gamma}
 
-    def constant_tables(self) -> dict[str, Callable[[], Tensor]]:
-        return {"shifts": functools.partial(shift_table, self.streams)}
-
     def matrix(self, coordinates: Tensor) -> Tensor:
         stay = torch.zeros_like(coordinates[..., :1]) + (1 - self.gamma)
         c = self.gamma * coordinates.softmax(-1) + torch.nn.functional.pad(stay, (0, self.streams - 1))
-        return c.index_select(-1, self.shifts).unflatten(-1, (self.streams, self.streams))
+        return circulant_matrix(c)
 
     def identity_coordinates(self) -> Tensor:
         """0 for the shift by nothing; the rest so low that H has the diagonal .993, or its least if that is more."""
@@ -86,7 +79,9 @@ class Circulant(Constraint):
         return f"{super().extra_repr()}, gamma={self.gamma:g}"
 
 
-def shift_table(size: int) -> Tensor:
-    """``(n²,)``: entry [i, j] of H, row by row, is the weight of the shift by ``(i − j) mod n``."""
-    index = torch.arange(size)
-    return ((index[:, None] - index) % size).flatten()
+def circulant_matrix(weights: Tensor) -> Tensor:
+    """``(..., n) -> (..., n, n)``: entry [i, j] is the weight of the shift by ``(i − j) mod n``."""
+    n = weights.shape[-1]
+    shifts = weights.unbind(-1)
+    entries = [shifts[(i - j) % n] for i in range(n) for j in range(n)]
+    return torch.stack(entries, -1).unflatten(-1, (n, n))

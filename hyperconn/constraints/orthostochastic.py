@@ -25,7 +25,7 @@ class Orthostochastic(Constraint):
 
     Args:
         streams: number of streams n.
-        block: s, rows of Q per stream; more of them reach more of the doubly stochastic matrices.
+        block: s, rows of Q per stream; a multiple of s reaches all that s does, and more.
 
     Raises:
         TypeError: block is not an integer.

@@ -38,6 +38,7 @@ class Quaternion(Constraint):
     reference = "oHC 2026, arXiv 2609.02672"
 
     rotations: Tensor
+    one: Tensor
 
     @classmethod
     def unsupported(cls, streams: int) -> str | None:
@@ -50,13 +51,12 @@ class Quaternion(Constraint):
         return (8,) if self.streams == 4 else ()
 
     def constant_tables(self) -> dict[str, Callable[[], Tensor]]:
-        return {"rotations": rotation_table} if self.streams == 4 else {}
+        return {"rotations": rotation_table, "one": real_unit} if self.streams == 4 else {}
 
     def matrix(self, coordinates: Tensor) -> Tensor:
         if self.streams == 1:
             return coordinates.new_ones(*coordinates.shape[:-1], 1, 1)
-        real = coordinates.new_tensor([1.0, 0.0, 0.0, 0.0])
-        nu = coordinates.unflatten(-1, (2, 4)) + real
+        nu = coordinates.unflatten(-1, (2, 4)) + self.one.to(coordinates.dtype)
         q, r = (nu * (nu.square().sum(-1, keepdim=True) + EPSILON).rsqrt()).unbind(-2)
         products = (q.unsqueeze(-1) * r.unsqueeze(-2)).flatten(-2)
         return (products @ self.rotations.to(products.dtype)).unflatten(-1, (4, 4))
@@ -66,6 +66,11 @@ class Quaternion(Constraint):
 
     def violation(self, matrix: Tensor) -> Tensor:
         return rotation_error(matrix)
+
+
+def real_unit() -> Tensor:
+    """The quaternion 1."""
+    return torch.tensor([1.0, 0.0, 0.0, 0.0])
 
 
 def rotation_table() -> Tensor:

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from .balancing import balance
 from .base import Constraint
 from .distances import doubly_stochastic_error
 from .registry import register_constraint
@@ -18,7 +19,8 @@ class Sinkhorn(Constraint):
 
     The rows come last and sum to 1 exactly for any logits. The columns are off by the truncation:
     about 1e-4 for logits of unit deviation after 20 iterations, much more for contrasts above 10.
-    The gradient is that of the truncated iteration, not of its fixed point.
+    The gradient is that of the truncated iteration, not of its fixed point. At n = 2 the limit has a closed
+    form, which is computed instead, whatever the number of iterations.
 
     Args:
         streams: number of streams n.
@@ -56,11 +58,8 @@ class Sinkhorn(Constraint):
         return {"iterations": self.iterations}
 
     def matrix(self, coordinates: Tensor) -> Tensor:
-        log_matrix = coordinates.unflatten(-1, (self.streams, self.streams))
-        for _ in range(self.iterations):
-            log_matrix = log_matrix.log_softmax(-2)
-            log_matrix = log_matrix.log_softmax(-1)
-        return log_matrix.exp()
+        logits = coordinates.unflatten(-1, (self.streams, self.streams))
+        return _balanced_pair(logits) if self.streams == 2 else balance(logits, self.iterations)
 
     def identity_coordinates(self) -> Tensor:
         """0 on the diagonal, and elsewhere −6 at n = 4, for every n with the same diagonal of H, .993."""
@@ -77,3 +76,10 @@ class Sinkhorn(Constraint):
 
     def _identity_against(self, other: float) -> Tensor:
         return (other * (1 - torch.eye(self.streams))).flatten()
+
+
+def _balanced_pair(logits: Tensor) -> Tensor:
+    """The limit of the iterations for n = 2: ``[[a, 1 − a], [1 − a, a]]``, ``a = σ((L₁₁ + L₂₂ − L₁₂ − L₂₁)/2)``."""
+    contrast = (logits[..., 0, 0] + logits[..., 1, 1] - logits[..., 0, 1] - logits[..., 1, 0]) / 2
+    a, b = contrast.sigmoid(), (-contrast).sigmoid()
+    return torch.stack([a, b, b, a], -1).unflatten(-1, (2, 2))

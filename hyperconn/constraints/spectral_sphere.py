@@ -69,11 +69,13 @@ class SpectralSphere(Constraint):
             nn.init.ones_(self.angle_bound)
 
     def matrix(self, coordinates: Tensor) -> Tensor:
-        basis = self.basis.to(coordinates.dtype)
-        angles_u, angles_v, spectrum = coordinates.tanh().split(self.coordinate_sizes, dim=-1)
-        left = basis @ self._rotation(angles_u, 0)
-        right = basis @ self._rotation(angles_v, 1)
-        return (left * spectrum.unsqueeze(-2)) @ right.mT + 1 / self.streams
+        basis, bounded, k = self.basis.to(coordinates.dtype), coordinates.tanh(), self.num_angles
+        angles = bounded[..., : 2 * k].unflatten(-1, (2, k))
+        if self.angle_bound is not None:
+            angles = self.angle_bound.to(angles.dtype).unsqueeze(-1) * angles
+        U, V = cayley_rotation(angles, self.streams - 1).unbind(-3)
+        inner = (U * bounded[..., None, 2 * k :]) @ V.mT
+        return basis @ (inner @ basis.mT) + 1 / self.streams
 
     def identity_coordinates(self) -> Tensor:
         return self._without_rotation(IDENTITY_SPECTRUM)
@@ -86,11 +88,6 @@ class SpectralSphere(Constraint):
 
     def violation(self, matrix: Tensor) -> Tensor:
         return largest(row_sum_error(matrix), column_sum_error(matrix), spectral_excess(matrix))
-
-    def _rotation(self, bounded_angles: Tensor, which: int) -> Tensor:
-        if self.angle_bound is not None:
-            bounded_angles = self.angle_bound[which].to(bounded_angles.dtype) * bounded_angles
-        return cayley_rotation(bounded_angles, self.streams - 1)
 
 
 def helmert_basis(size: int) -> Tensor:

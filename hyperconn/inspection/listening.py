@@ -23,7 +23,13 @@ def listening(connections: dict[str, HyperConnection], on_read: OnRead, on_call:
     Every way of using a connection ends in ``write``, whose carry knows everything but the pre weights;
     a forward hook on the mapping sees those. Wrapping on the instance works for mappings and constraints that
     connections share, and for branches connected by hand. At the end every connection is as it was.
+
+    Raises:
+        ValueError: the streams of a connection are switched off.
     """
+    for name, connection in connections.items():
+        if not connection.enabled:
+            raise ValueError(f"inspect: the streams of {name!r} are off. Call hyperconn.enable(model) first.")
     with contextlib.ExitStack() as undo:
         for name, connection in connections.items():
             ear = _Ear(name, connection, on_read, on_call)

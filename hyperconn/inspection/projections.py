@@ -159,7 +159,9 @@ def _layer_numbers(names: Sequence[str]) -> dict[str, tuple[str, int]]:
         alike.setdefault(re.sub(r"(?<![^.])\d+(?=\.)", "#", name), []).append(name)
     found = {}
     for template, group in alike.items():
-        numbers = {name: [int(part) for part in name.split(".") if part.isascii() and part.isdigit()] for name in group}
+        numbers = {
+            name: [int(part) for part in name.split(".") if part.isascii() and part.isdigit()] for name in group
+        }
         varying = [i for i, values in enumerate(zip(*numbers.values(), strict=False)) if len(set(values)) > 1]
         if varying:
             for name, own in numbers.items():
@@ -191,5 +193,6 @@ def _nothing_found(names: Sequence[str]) -> str:
     some = ", ".join(names[:3]) or "none"
     return (
         "continuity: found no projection that occurs in at least two layers. Matrices of the model: "
-        f"{some}{', …' if len(names) > 3 else ''}. Pass patterns={{'q': 'blocks.{{layer}}.attn.wq.weight'}}, for instance."
+        f"{some}{', …' if len(names) > 3 else ''}. "
+        "Pass patterns={'q': 'blocks.{layer}.attn.wq.weight'}, for instance."
     )

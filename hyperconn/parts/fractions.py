@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ class FractionalConnection(HyperConnection):
     Every fraction of the branch input is a read of its own, every fraction of the output a write
     of its own, and the residual matrix is N × N::
 
-        u_f = Σ_j pre[f, j] Z_j        y = F(u_1, …, u_m)        Z' = H Z + Σ_f post[:, f] ⊗ y_f
+        u_f = Σ_j pre[f, j] Z_j        y = F(u_1, …, u_m)        Z' = H Z + Σ_f post[f] ⊗ y_f
 
     With one stream and m fractions it costs no memory over the plain residual. Gates are linear: a
     fraction must be able to read nothing of another. It starts as ``x + F(x)``, exactly for a
@@ -63,16 +63,25 @@ class FractionalConnection(HyperConnection):
         super().__init__(dim // fractions, streams * fractions, branch, constraint=constraint, mapping=mapping)
         self.fractions = fractions
         if self.mapping is not None:
-            self.mapping = self._fractional_mapping(MAPPINGS[mapping], layer_index % streams)
+            fractional = FractionalMapping(mapping, self.dim, fractions, self.constraint, layer_index % streams)
+            self.mapping = cast(Mapping, fractional)
 
     def read(self, streams: Tensor) -> tuple[Tensor, Carry]:
         """The branch input ``(..., C)`` and a carry with the narrow streams, from ``(..., n, C)``."""
+        pre, carry = self.map_streams(streams)
+        if pre is None:
+            return streams.squeeze(-2), carry
+        return _product(pre, carry.streams).to(streams.dtype).flatten(-2), carry
+
+    def map_streams(self, streams: Tensor) -> tuple[Tensor | None, Carry]:
+        """The pre weights ``(..., m, N)`` and a carry with the narrow streams, from ``(..., n, C)``."""
+        n = self.streams // self.fractions if self.enabled else 1
+        check_streams(self._signature(), streams, n, self.dim * self.fractions)
         if not self.enabled or self.mapping is None:
-            check_streams(self._signature(), streams, 1, self.dim * self.fractions)
-            return streams.squeeze(-2), Carry(streams, None, None)
-        pre, post, res = self.mappings(streams)
-        narrow = self._narrow(streams)
-        return _product(pre, narrow).to(streams.dtype).flatten(-2), Carry(narrow, post, res)
+            return None, Carry(streams, None, None)
+        narrow = streams.unflatten(-1, (self.fractions, self.dim)).flatten(-3, -2)
+        mapped = self.mapping(narrow)
+        return mapped.pre, Carry(narrow, mapped.post, self.constraint(mapped.coordinates))
 
     def write(self, branch_output: Tensor, carry: Carry) -> Tensor:
         """The new streams ``(..., n, C)`` from the branch output ``(..., C)`` and the carry of :meth:`read`."""
@@ -81,48 +90,62 @@ class FractionalConnection(HyperConnection):
             return super().write(branch_output, carry)
         self._check_branch_output(branch_output, (*narrow.shape[:-2], self.dim * self.fractions))
         parts = branch_output.unflatten(-1, (self.fractions, self.dim))
-        moved = (_product(res, narrow) + _product(post, parts)).to(narrow.dtype)
+        moved = (_product(res, narrow) + _product(post.mT, parts)).to(narrow.dtype)
         return moved.unflatten(-2, (-1, self.fractions)).flatten(-2)
 
     def mappings(self, streams: Tensor) -> Mappings:
-        """What these streams ``(..., n, C)`` meet: ``pre (..., m, N)``, ``post (..., N, m)``, ``res (..., N, N)``."""
-        narrow = self._narrow(streams)
-        maps = super().mappings(narrow) if self.mapping is None else self._maps(self.mapping(narrow))
-        return Mappings(*(map_.expand(*narrow.shape[:-2], *map_.shape[-2:]) for map_ in maps))
-
-    def static_mappings(self) -> Mappings:
-        """The same with their dynamic part at zero: ``(m, N)``, ``(N, m)``, ``(N, N)``."""
-        return super().static_mappings() if self.mapping is None else self._maps(self.mapping.static())
+        """What these streams ``(..., n, C)`` meet: ``pre, post (..., m, N)``, ``res (..., N, N)``."""
+        pre, (_, post, res) = self.map_streams(streams)
+        maps = self.static_mappings() if pre is None or post is None or res is None else Mappings(pre, post, res)
+        return Mappings(*(part.expand(*streams.shape[:-2], *part.shape[-2:]) for part in maps))
 
     def description(self) -> dict[str, Any]:
         return {**super().description(), "fractions": self.fractions}
 
-    def _narrow(self, streams: Tensor) -> Tensor:
-        """``(..., n, C) -> (..., N, C/m)``."""
-        check_streams(self._signature(), streams, self.streams // self.fractions, self.dim * self.fractions)
-        return streams.unflatten(-1, (self.fractions, self.dim)).flatten(-3, -2)
-
-    def _fractional_mapping(self, kind: type[Mapping], home: int) -> Mapping:
-        """The reads and writes of all fractions but the first are coordinate groups in front of the constraint's."""
-        m, n = self.fractions, self.streams // self.fractions
-        further = (m - 1) * self.streams
-        pre, post = torch.zeros(m, self.streams), torch.eye(m).repeat(1, n)
-        pre[:, home * m : (home + 1) * m] = torch.eye(m)
-        start = [pre[0], post[0], pre[1:].flatten(), post[1:].flatten(), self.constraint.identity_coordinates()]
-        sizes = (further, further, *self.constraint.coordinate_sizes)
-        return kind(self.dim, self.streams, sizes, torch.cat(start), LinearGates())
-
-    def _maps(self, mapped: Mapped) -> Mappings:
-        further = (self.fractions - 1) * self.streams
-        pre, post, coordinates = mapped.coordinates.tensor_split((further, 2 * further), dim=-1)
-        by_fraction = (self.fractions, self.streams)
-        all_pre = torch.cat([mapped.pre, pre], -1).unflatten(-1, by_fraction)
-        all_post = torch.cat([mapped.post, post], -1).unflatten(-1, by_fraction).mT
-        return Mappings(all_pre, all_post, self.constraint(coordinates))
-
     def _signature(self) -> str:
         m = self.fractions
         return f"FractionalConnection(dim={self.dim * m}, streams={self.streams // m}, fractions={m})"
+
+
+class FractionalMapping(nn.Module):
+    """Narrow streams to ``pre, post (..., m, N)`` and coordinates.
+
+    An ordinary mapping has one read and one write; those of the other fractions are further
+    coordinate groups, in front of the constraint's.
+    """
+
+    def __init__(self, kind: str, dim: int, fractions: int, constraint: Constraint, home: int):
+        super().__init__()
+        self.fractions, self.streams = fractions, constraint.streams
+        pre, post = torch.zeros(fractions, self.streams), torch.eye(fractions).repeat(1, self.streams // fractions)
+        pre[:, home * fractions : (home + 1) * fractions] = torch.eye(fractions)
+        start = [pre[0], post[0], pre[1:].flatten(), post[1:].flatten(), constraint.identity_coordinates()]
+        sizes = (self._further, self._further, *constraint.coordinate_sizes)
+        self.inner = MAPPINGS[kind](dim, self.streams, sizes, torch.cat(start), LinearGates())
+
+    @property
+    def _further(self) -> int:
+        return (self.fractions - 1) * self.streams
+
+    def forward(self, narrow: Tensor) -> Mapped:
+        """``(..., N, C/m) -> pre (..., m, N), post (..., m, N), coordinates (..., k)``."""
+        return self._by_fraction(self.inner(narrow))
+
+    def static(self) -> Mapped:
+        """The same with the dynamic part at zero."""
+        return self._by_fraction(self.inner.static())
+
+    def description(self) -> dict[str, Any]:
+        """That of the ordinary mapping."""
+        return self.inner.description()
+
+    def _by_fraction(self, mapped: Mapped) -> Mapped:
+        pre, post, coordinates = mapped.coordinates.tensor_split((self._further, 2 * self._further), dim=-1)
+        shape = (self.fractions, self.streams)
+        all_pre, all_post = torch.cat([mapped.pre, pre], -1), torch.cat([mapped.post, post], -1)
+        return mapped._replace(
+            pre=all_pre.unflatten(-1, shape), post=all_post.unflatten(-1, shape), coordinates=coordinates
+        )
 
 
 def _product(matrix: Tensor, streams: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .. import functional
+from .. import fast
 from ..checks import check_count, check_streams
 from ..connection import HyperConnection
 from ..gates import SigmoidGates
@@ -41,7 +41,7 @@ class Read(Switchable):
         check_streams(f"Read(dim={self.dim}, streams={self.streams})", streams, n, self.dim)
         if n == 1 or self.weights is None:
             return streams.squeeze(-2)
-        return functional.read(streams, self.weights(streams))
+        return fast.read(streams, self.weights(streams))[0]
 
 
 class ExtraReads(nn.Module):

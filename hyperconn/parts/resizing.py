@@ -34,8 +34,8 @@ class EachStream(nn.Module):
 class ResizingConnection(HyperConnection):
     """A connection whose branch returns another width or spatial size: ``X' = H T(X) + post ⊗ F(Σ_j pre_j X_j)``.
 
-    T is applied to every stream; post and H are mapped from T(X), pre from X. With
-    ``init="residual"`` it starts as ``T(x) + F(x)`` on every stream.
+    T is applied to every stream. Its own mapping gives post and H from T(X), its ``reader`` the pre
+    weights from X. With ``init="residual"`` it starts as ``T(x) + F(x)`` on every stream.
 
     Args:
         dim: width C of one stream of the input.
@@ -67,5 +67,5 @@ class ResizingConnection(HyperConnection):
         resized = self.transform(streams)
         if self.retraction is not None:
             resized = self.retraction.project(resized)
-        _, carry = super().read(resized)
+        _, carry = self.map_streams(resized)
         return branch_input, carry

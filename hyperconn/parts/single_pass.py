@@ -8,8 +8,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from .. import functional
-from ..connection import Carry, HyperConnection
+from .. import fast
+from ..connection import HyperConnection
 from ..streams import HyperStack, check_tensor
 
 
@@ -36,7 +36,7 @@ class SinglePassStack(HyperStack):
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """``(..., C) -> (..., C)``; further arguments go to every branch untouched."""
         streams, pre = self._run(x, *args, **kwargs)
-        return self.collapse(streams) if pre is None else functional.read(streams, pre)
+        return self.collapse(streams) if pre is None else fast.read(streams, pre)[0]
 
     def before_collapse(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return self._run(x, *args, **kwargs)[0]
@@ -48,9 +48,8 @@ class SinglePassStack(HyperStack):
         streams = self.expand(x)
         pre = torch.eye(self.streams, device=x.device)[0]
         for layer_index, connection in enumerate(cast(Iterable[HyperConnection], self.connections)):
-            maps = connection.mappings(streams)
-            branch_output = cast(nn.Module, connection.branch)(functional.read(streams, pre), *args, **kwargs)
+            own_pre, carry = connection.map_streams(streams)
+            branch_output = cast(nn.Module, connection.branch)(fast.read(streams, pre)[0], *args, **kwargs)
             check_tensor(branch_output, layer_index)
-            streams = connection.write(branch_output, Carry(streams, maps.post, maps.res))
-            pre = maps.pre
+            streams, pre = connection.write(branch_output, carry), cast(Tensor, own_pre)
         return streams, pre

@@ -18,11 +18,14 @@ from .wrapped_block import CHILD
 INDEX = "model.safetensors.index.json"
 
 
-def load_wrapped(path: str | Path, *, model_options: dict[str, Any] | None = None, **overrides: Any) -> nn.Module:
+def load_wrapped(
+    path: str | Path, *, model_class: Any = None, model_options: dict[str, Any] | None = None, **overrides: Any
+) -> nn.Module:
     """Load a wrapped ``transformers`` model with its connections, which stay in ``float32``.
 
     Args:
         path: the folder that ``model.save_pretrained(path)`` wrote.
+        model_class: the model's class; None takes the one that ``config.json`` names from ``transformers``.
         model_options: keyword arguments for the ``from_pretrained`` of the model's class.
         overrides: arguments of :func:`hyperconn.wrap` that replace the stored ones; needed for objects
             of your own (an unregistered constraint, say), which are not stored.
@@ -36,15 +39,26 @@ def load_wrapped(path: str | Path, *, model_options: dict[str, Any] | None = Non
     import transformers
 
     path = Path(path)
+    if not path.is_dir():
+        raise ValueError(f"load_wrapped: expected a folder, got {str(path)!r}. Download a model of a hub first.")
     config = transformers.AutoConfig.from_pretrained(path)
     stored = getattr(config, CONFIG_KEY, None)
     if stored is None:
         raise ValueError(f"load_wrapped: {path} holds no wrapped model; load it with from_pretrained and wrap() it.")
     options = WrapOptions.from_config(stored, **overrides)
-    model = _base_model(getattr(transformers, config.architectures[0]), path, model_options or {})
+    model = _base_model(model_class or _named_class(config.architectures), path, model_options or {})
     wrap(model, **vars(options))
     _load_connections(model, _connection_tensors(path))
     return model.eval()
+
+
+def _named_class(architectures: list[str] | None) -> Any:
+    import transformers
+
+    (name,) = architectures or [""]
+    if not hasattr(transformers, name):
+        raise ValueError(f"load_wrapped: transformers has no class {name!r}; give the model's own as model_class=.")
+    return getattr(transformers, name)
 
 
 def _base_model(cls: Any, path: Path, model_options: dict[str, Any]) -> nn.Module:

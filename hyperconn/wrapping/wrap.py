@@ -73,7 +73,7 @@ def wrap(
     plans = [plan for name, found in lists.items() for plan in _plans(model, name, found, options)]
     for block, path, chosen in plans:
         block.__class__ = wrapped_class(Origin(type(block), chosen, input_name(block)))
-        block.add_module(CHILD, path)
+        block.add_module(CHILD, path.train(block.training))
     for name in lists:
         forbid_nested(owner_of(model, name))
     if hasattr(model, "config"):

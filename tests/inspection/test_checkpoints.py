@@ -67,11 +67,18 @@ def model():
 
 LAYOUTS = {
     "state dict": lambda state: state,
-    "training checkpoint": lambda state: {"step": 7, "options": ["--lr", "1"], "optimizer": {"state": {0: {"exp_avg": torch.zeros(3)}}, "param_groups": []}, "model": state},
+    "training checkpoint": lambda state: {
+        "step": 7,
+        "options": ["--lr", "1"],
+        "optimizer": {"state": {0: {"exp_avg": torch.zeros(3)}}, "param_groups": []},
+        "model": state,
+    },
     "lightning": lambda state: {"epoch": 1, "state_dict": {f"module.{name}": value for name, value in state.items()}},
     "compiled": lambda state: {f"_orig_mod.{name}": value for name, value in state.items()},
     "compiled inside DDP": lambda state: {f"module._orig_mod.{name}": value for name, value in state.items()},
-    "compiled parts": lambda state: {name.replace("stack.", "stack._orig_mod."): value for name, value in state.items()},
+    "compiled parts": lambda state: {
+        name.replace("stack.", "stack._orig_mod."): value for name, value in state.items()
+    },
     "deep": lambda state: {"run": {"ema": {"decay": torch.ones(1)}, "net": state}},
 }
 
@@ -122,7 +129,11 @@ def published(n: int, width: int = 8) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("names", ["layers.{}.hc_{}_{}", "model.layers.{}.{}_hc.{}"])
 def test_deepseek_sites_under_both_names(names, tmp_path):
     sites = {(layer, kind): published(4) for layer in range(11) for kind in ("attn", "ffn")}
-    state = {names.format(layer, kind, part): tensor for (layer, kind), site in sites.items() for part, tensor in site.items()}
+    state = {
+        names.format(layer, kind, part): tensor
+        for (layer, kind), site in sites.items()
+        for part, tensor in site.items()
+    }
     state |= {"embed.weight": torch.randn(5, 8), "hc_head_base": torch.randn(4), "hc_head_scale": torch.randn(1)}
     safetensors.save_file(state, tmp_path / "model.safetensors")
     report = inspect_checkpoint(tmp_path)
@@ -141,13 +152,19 @@ def test_numbers_of_the_configuration_beside_the_weights_count(tmp_path):
     default = inspect_checkpoint(tmp_path).connections[0].matrix
     (tmp_path / "config.json").write_text(json.dumps({"hc_sinkhorn_iters": 1, "hc_eps": 1e-3}))
     changed = inspect_checkpoint(tmp_path).connections[0].matrix
-    site = hc.interop.from_site({part: 5 * tensor for part, tensor in site.items()}, "deepseek_v4", hc_sinkhorn_iters=1, hc_eps=1e-3)
+    site = hc.interop.from_site(
+        {part: 5 * tensor for part, tensor in site.items()}, "deepseek_v4", hc_sinkhorn_iters=1, hc_eps=1e-3
+    )
     torch.testing.assert_close(changed.float(), site.residual_matrix())
     assert (changed - default).abs().max() > 1e-3
 
 
 def test_sites_that_never_mix(tmp_path):
-    state = {f"layers.{i}.attn_hc.{part}": torch.randn(shape) for i in range(2) for part, shape in {"base": (8,), "scale": (2,), "fn": (8, 32)}.items()}
+    state = {
+        f"layers.{i}.attn_hc.{part}": torch.randn(shape)
+        for i in range(2)
+        for part, shape in {"base": (8,), "scale": (2,), "fn": (8, 32)}.items()
+    }
     report = inspect_checkpoint(saved(tmp_path, state))
     assert [c.streams for c in report] == [4, 4]
     assert all(torch.equal(c.matrix, torch.eye(4).double()) for c in report)
@@ -156,7 +173,10 @@ def test_sites_that_never_mix(tmp_path):
 # --- the other model's numbers ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("options", "words"), [({"constraint": "mhc"}, ("spectral-sphere", "sinkhorn")), ({"streams": 2}, ("streams 4", "this model: 2"))])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"constraint": "mhc"}, ("spectral-sphere", "sinkhorn")), ({"streams": 2}, ("streams 4", "this model: 2"))],
+)
 def test_loading_into_another_constraint_or_n_names_both(options, words, model):
     wanted = {"dim": 16, "streams": 4, "constraint": "shc"} | options
     other = hc.HyperStack([nn.Identity() for _ in range(12)], **wanted)
@@ -179,13 +199,24 @@ def forged(description: dict, bias: torch.Tensor | None = None) -> dict[str, tor
 
 
 def described(**changes) -> dict:
-    return {"dim": 8, "streams": 4, "constraint": {"name": "unconstrained"}, "mapping": {"kind": "static"}, "retraction": None} | changes
+    return {
+        "dim": 8,
+        "streams": 4,
+        "constraint": {"name": "unconstrained"},
+        "mapping": {"kind": "static"},
+        "retraction": None,
+    } | changes
 
 
 def damaged(model, tmp_path, how):
     path = saved(tmp_path, model.state_dict())
     content = path.read_bytes()
-    how = {"first half": content[: len(content) // 2], "last byte": content[:-1], "flipped": bytes(200) + content[200:], "empty": b""}[how]
+    how = {
+        "first half": content[: len(content) // 2],
+        "last byte": content[:-1],
+        "flipped": bytes(200) + content[200:],
+        "empty": b"",
+    }[how]
     path.write_bytes(how)
     return path
 
@@ -217,27 +248,76 @@ REFUSED = {
     "empty": (lambda m, t: damaged(m, t, "empty"), "is empty"),
     "code": (lambda m, t: saved(t, {"model": Evil()}), "tensors and plain data"),
     "compressed": (lambda m, t: long_pickle(t), "its archive is compressed"),
-    "old pickle": (lambda m, t: (torch.save(m.state_dict(), t / "x.pt", _use_new_zipfile_serialization=False), t / "x.pt")[1], "not a file of torch.save"),
+    "old pickle": (
+        lambda m, t: (torch.save(m.state_dict(), t / "x.pt", _use_new_zipfile_serialization=False), t / "x.pt")[1],
+        "not a file of torch.save",
+    ),
     "huge header": (lambda m, t: huge_header(t), "not a safetensors file"),
     "a number": (lambda m, t: saved(t, 5), "an object of type int"),
     "no tensors": (lambda m, t: saved(t, {"a": {"b": 1}}), "a dictionary with the keys 'a'"),
-    "no connections": (lambda m, t: saved(t, nn.Linear(2, 2).state_dict()), "no hyper-connections among its 2 tensors"),
-    "many streams": (lambda m, t: saved(t, forged(described(streams=10**9))), "expected 1 to 64 streams, got 1000000000"),
+    "no connections": (
+        lambda m, t: saved(t, nn.Linear(2, 2).state_dict()),
+        "no hyper-connections among its 2 tensors",
+    ),
+    "many streams": (
+        lambda m, t: saved(t, forged(described(streams=10**9))),
+        "expected 1 to 64 streams, got 1000000000",
+    ),
     "streams of another type": (lambda m, t: saved(t, forged(described(streams="4"))), "expected 1 to 64 streams"),
-    "long iterations": (lambda m, t: saved(t, forged(described(constraint={"name": "sinkhorn", "iterations": 10**12}))), "which no constraint takes"),
-    "large blocks": (lambda m, t: saved(t, forged(described(streams=64, constraint={"name": "orthostochastic", "block": 900}))), "too long to compute"),
-    "many permutations": (lambda m, t: saved(t, forged(described(streams=20, constraint={"name": "permutation"}))), "expected at most 7 streams"),
-    "unknown constraint": (lambda m, t: saved(t, forged(described(constraint={"name": "mine"}))), "import the module that registers it"),
-    "unknown option": (lambda m, t: saved(t, forged(described(constraint={"name": "sinkhorn", "x": 1}))), "unexpected keyword argument"),
+    "long iterations": (
+        lambda m, t: saved(t, forged(described(constraint={"name": "sinkhorn", "iterations": 10**12}))),
+        "which no constraint takes",
+    ),
+    "large blocks": (
+        lambda m, t: saved(t, forged(described(streams=64, constraint={"name": "orthostochastic", "block": 900}))),
+        "too long to compute",
+    ),
+    "many permutations": (
+        lambda m, t: saved(t, forged(described(streams=20, constraint={"name": "permutation"}))),
+        "expected at most 7 streams",
+    ),
+    "unknown constraint": (
+        lambda m, t: saved(t, forged(described(constraint={"name": "mine"}))),
+        "import the module that registers it",
+    ),
+    "unknown option": (
+        lambda m, t: saved(t, forged(described(constraint={"name": "sinkhorn", "x": 1}))),
+        "unexpected keyword argument",
+    ),
     "not a constraint": (lambda m, t: saved(t, forged(described(constraint=[1]))), "expected a constraint by name"),
     "short bias": (lambda m, t: saved(t, forged(described(), torch.zeros(5))), "at least 24 values, got (5,)"),
-    "no bias": (lambda m, t: saved(t, {"a._extra_state": encode_description(described())}), "a.mapping.bias is missing"),
-    "long description": (lambda m, t: saved(t, forged(described(x="y" * 100_000))), "description of the connection is unreadable"),
-    "broken description": (lambda m, t: saved(t, {"a.mapping.bias": torch.zeros(24), "a._extra_state": torch.zeros(9, dtype=torch.uint8)}), "description of the connection is unreadable"),
-    "expanded bias": (lambda m, t: saved(t, forged(described(), torch.zeros(1).expand(10**13))), "more than the file holds"),
-    "meta bias": (lambda m, t: saved(t, forged(described(), torch.zeros(24, device="meta"))), "expected a dense real tensor"),
-    "long base": (lambda m, t: saved(t, {"layers.0.hc_attn_base": torch.zeros(1).expand(10**12), "layers.0.hc_attn_scale": torch.zeros(3)}), "expected n² + 2n or 2n values"),
-    "odd base": (lambda m, t: saved(t, {"layers.0.hc_attn_base": torch.zeros(25), "layers.0.hc_attn_scale": torch.zeros(3)}), "expected n² + 2n or 2n values"),
+    "no bias": (
+        lambda m, t: saved(t, {"a._extra_state": encode_description(described())}),
+        "a.mapping.bias is missing",
+    ),
+    "long description": (
+        lambda m, t: saved(t, forged(described(x="y" * 100_000))),
+        "description of the connection is unreadable",
+    ),
+    "broken description": (
+        lambda m, t: saved(
+            t, {"a.mapping.bias": torch.zeros(24), "a._extra_state": torch.zeros(9, dtype=torch.uint8)}
+        ),
+        "description of the connection is unreadable",
+    ),
+    "expanded bias": (
+        lambda m, t: saved(t, forged(described(), torch.zeros(1).expand(10**13))),
+        "more than the file holds",
+    ),
+    "meta bias": (
+        lambda m, t: saved(t, forged(described(), torch.zeros(24, device="meta"))),
+        "expected a dense real tensor",
+    ),
+    "long base": (
+        lambda m, t: saved(
+            t, {"layers.0.hc_attn_base": torch.zeros(1).expand(10**12), "layers.0.hc_attn_scale": torch.zeros(3)}
+        ),
+        "expected n² + 2n or 2n values",
+    ),
+    "odd base": (
+        lambda m, t: saved(t, {"layers.0.hc_attn_base": torch.zeros(25), "layers.0.hc_attn_scale": torch.zeros(3)}),
+        "expected n² + 2n or 2n values",
+    ),
     "no scale": (lambda m, t: saved(t, {"layers.0.hc_attn_base": torch.zeros(24)}), "hc_attn_scale is missing"),
 }
 
@@ -259,7 +339,10 @@ def test_anything_else_is_one_clear_line_and_status_2(case, model, tmp_path, cap
 
 
 def test_a_foreign_extra_state_is_passed_over(model, tmp_path):
-    state = dict(model.state_dict()) | {"te._extra_state": torch.zeros(3, dtype=torch.uint8), "x._extra_state": encode_description({"a": 1})}
+    state = dict(model.state_dict()) | {
+        "te._extra_state": torch.zeros(3, dtype=torch.uint8),
+        "x._extra_state": encode_description({"a": 1}),
+    }
     same_numbers(inspect_checkpoint(saved(tmp_path, state)), hc.inspect(model))
 
 
@@ -278,7 +361,10 @@ def test_inspect_writes_what_it_is_asked_for(model, tmp_path, capsys):
     pytest.importorskip("matplotlib", reason="pictures need hyperconn[plot]")
     path = saved(tmp_path, model.state_dict())
     files = [tmp_path / name for name in ("a.png", "a.html", "a.json")]
-    assert cli.main(["inspect", str(path), "--plot", str(files[0]), "--html", str(files[1]), "--json", str(files[2])]) == 0
+    assert (
+        cli.main(["inspect", str(path), "--plot", str(files[0]), "--html", str(files[1]), "--json", str(files[2])])
+        == 0
+    )
     assert "stack.connections.11" in capsys.readouterr().out
     assert files[0].read_bytes().startswith(b"\x89PNG") and "stack.connections.11" in files[1].read_text()
     assert len(json.loads(files[2].read_text())["connections"]) == 12
@@ -332,5 +418,7 @@ def test_as_a_module_in_a_process_of_its_own(tmp_path):
     path = saved(tmp_path, small_stack(layers=2).state_dict())
     done = subprocess.run([sys.executable, "-m", "hyperconn", "inspect", str(path)], capture_output=True, text=True)
     assert done.returncode == 0 and "connections.1" in done.stdout and done.stderr == ""
-    done = subprocess.run([sys.executable, "-m", "hyperconn", "inspect", "nothing.pt"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "hyperconn", "inspect", "nothing.pt"], capture_output=True, text=True
+    )
     assert done.returncode == 2 and done.stderr == "hyperconn: error: nothing.pt: no such file or folder\n"

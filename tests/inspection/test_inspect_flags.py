@@ -21,7 +21,9 @@ def test_a_fresh_model_has_identical_streams_and_frozen_matrices_near_the_identi
     report = hc.inspect(model, torch.randn(5, 16))
     assert kinds(report) == ["streams identical", "matrices frozen", "identity degeneration"]
     first, second, third = report.flags()
-    assert "copies of each other in 5 of 5 connections: connections.1" in first.text and first.text.endswith("and 1 more")
+    assert "copies of each other in 5 of 5 connections: connections.1" in first.text and first.text.endswith(
+        "and 1 more"
+    )
     assert second.text.startswith("H is still at its start in 6 of 6")
     assert "‖H − I‖_F is below 0.05 in 6 of 6" in third.text
 

@@ -183,19 +183,19 @@ def test_connections_used_by_hand_and_single_streams_are_seen():
 
 
 def test_every_kind_of_connection_is_seen():
-    """Fractions, resizing, single pass, wrapped models and switched-off streams all end in ``write``."""
+    """Fractions, resizing, single pass and wrapped models all end in ``write``."""
     x = torch.randn(3, 4, 8)
     fractional = hc.inspect(nn.Sequential(hc.FractionalConnection(8, 4, branch=nn.Identity())), x)
     assert fractional["0"].streams == 8 and fractional["0"].pre is None
     assert hc.inspect(hc.FractionalConnection(8, 4, branch=nn.Identity())).connections[0].streams == 8
     stack = hc.SinglePassStack([nn.Linear(8, 8)] * 3, 8, 4)
     assert [p.length for p in hc.inspect(stack, torch.randn(2, 8)).depth] == [1, 2, 3]
-    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True), 2, enable_nested_tensor=False)
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True), 2, enable_nested_tensor=False
+    )
     wrapped = hc.wrap(encoder, streams=4)
     report = hc.inspect(wrapped, torch.randn(2, 5, 8))
     assert [p.length for p in report.depth] == [1, 2, 3, 4] and report.uncalled == []
-    hc.disable(wrapped)
-    assert {c.streams for c in hc.inspect(wrapped, torch.randn(2, 5, 8))} == {1}
 
 
 def test_a_network_inside_a_branch_has_a_chain_of_its_own():

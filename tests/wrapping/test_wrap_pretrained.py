@@ -76,6 +76,20 @@ def test_a_folder_without_a_wrapped_model_is_refused(tmp_path):
         hc.load_wrapped(tmp_path)
 
 
+def test_a_class_that_transformers_does_not_have_is_asked_for(tmp_path):
+    class OwnForCausalLM(transformers.LlamaForCausalLM):
+        pass
+
+    own = make("llama")
+    own.__class__ = OwnForCausalLM
+    hc.wrap(own, 4).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="transformers has no class 'OwnForCausalLM'; give the model's own"):
+        hc.load_wrapped(tmp_path)
+    assert type(hc.load_wrapped(tmp_path, model_class=OwnForCausalLM)) is OwnForCausalLM
+    with pytest.raises(ValueError, match="expected a folder, got 'org/name'"):
+        hc.load_wrapped("org/name")
+
+
 def test_constraint_instances_are_stored_and_unregistered_ones_asked_for(tmp_path):
     class Own(hc.constraints.Identity):
         name = "unregistered"

@@ -358,3 +358,11 @@ def test_importing_hyperconn_loads_no_model_zoo():
 
     code = "import sys, hyperconn; print([m for m in ('transformers', 'timm', 'peft', 'safetensors') if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_connections_know_their_place_in_the_network():
+    model = hc.wrap(make("llama"), 3, retraction="cayley")
+    connections = [m for m in model.modules() if isinstance(m, hc.HyperConnection)]
+    assert [int(c.static_mappings().pre.argmax()) for c in connections] == [0, 1, 2, 0]
+    assert not any(m.training for m in model.modules())  # the model was in eval mode
+    assert [c.retraction.step.item() for c in connections] == pytest.approx([0.5] * 4)  # 1/√(4 sublayers)

@@ -66,7 +66,7 @@ def perturb(model: nn.Module, scale: float = 0.3) -> nn.Module:
 @functools.cache
 def _built(name: str) -> nn.Module:
     torch.manual_seed(0)
-    return FAMILIES[name].build().eval()
+    return _unlike(FAMILIES[name].build()).eval()
 
 
 def _llama() -> nn.Module:
@@ -128,20 +128,19 @@ def _bert() -> nn.Module:
 
 def _torch_encoder(norm_first: bool = True) -> nn.Module:
     layer = nn.TransformerEncoderLayer(WIDTH, 4, 24, batch_first=True, norm_first=norm_first)
-    encoder = nn.TransformerEncoder(layer, 2, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
-    return _unlike(encoder)
+    return nn.TransformerEncoder(layer, 2, nn.LayerNorm(WIDTH), enable_nested_tensor=False)
 
 
 def _torch_decoder() -> nn.Module:
     layer = nn.TransformerDecoderLayer(WIDTH, 4, 24, batch_first=True, norm_first=True)
-    return _unlike(nn.TransformerDecoder(layer, 2, nn.LayerNorm(WIDTH)))
+    return nn.TransformerDecoder(layer, 2, nn.LayerNorm(WIDTH))
 
 
 @torch.no_grad()
 def _unlike(model: nn.Module) -> nn.Module:
-    """torch's stacks start with equal layers; real ones differ."""
+    """Fresh norms are all alike, and so are the layers of torch's stacks; in a trained model none are."""
     for parameter in model.parameters():
-        parameter.add_(0.1 * torch.randn_like(parameter))
+        parameter.add_(0.2 * torch.randn_like(parameter))
     return model
 
 

@@ -34,7 +34,8 @@ def read_archive(path: Path) -> TensorsInMemory:
         raise
     except Exception as error:  # zipfile, pickle and torch raise a dozen kinds for damaged and forged files
         raise CheckpointError(
-            f"not a checkpoint of tensors and plain data, or a damaged one ({type(error).__name__}: {one_line(error, 90)})"
+            "not a checkpoint of tensors and plain data, or a damaged one "
+            f"({type(error).__name__}: {one_line(error, 90)})"
         ) from error
     return TensorsInMemory(find_state_dict(content))
 
@@ -61,7 +62,8 @@ def _refuse_compression(path: Path) -> None:
 
 
 def _dictionaries(content: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    waiting, seen = [("", content, 0)], set()
+    waiting: list[tuple[str, Any, int]] = [("", content, 0)]
+    seen: set[int] = set()
     while waiting and len(seen) < MOST_DICTS:
         key, value, depth = waiting.pop(0)
         if not isinstance(value, dict) or id(value) in seen:

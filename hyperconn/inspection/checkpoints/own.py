@@ -47,16 +47,18 @@ def _description(tensors: Tensors, name: str) -> dict[str, Any] | None:
         return None
     (length,) = shape if len(shape := tensors.shape(name)) == 1 else (0,)
     if not 0 < length <= LONGEST_DESCRIPTION:
-        return _unreadable(tensors, name)
+        _refuse_if_ours(tensors, name)
+        return None
     state = tensors[name]
     try:
         description = decode_description(state) if state.dtype == torch.uint8 else {}
     except ValueError:
-        return _unreadable(tensors, name)
+        _refuse_if_ours(tensors, name)
+        return None
     return description if {"streams", "constraint", "mapping"} <= description.keys() else None
 
 
-def _unreadable(tensors: Tensors, name: str) -> None:
+def _refuse_if_ours(tensors: Tensors, name: str) -> None:
     if name.removesuffix(ENDING) + "mapping.bias" in tensors:
         raise CheckpointError(f"{name}: the description of the connection is unreadable")
 
@@ -68,7 +70,7 @@ def _site(tensors: Tensors, prefix: str, description: dict[str, Any]) -> Site:
     if description["mapping"] is None:
         one = torch.ones(1)
         return Site(name, constraint.description()["name"], torch.eye(n), one, one, fixed=True)
-    bias = _tensor(tensors, prefix + "mapping.bias")
+    bias = _tensor(tensors, prefix + ("mapping.inner.bias" if "fractions" in description else "mapping.bias"))
     k = constraint.num_coordinates
     if bias.dim() != 1 or len(bias) < 2 * n + k:
         raise CheckpointError(f"expected mapping.bias to have at least {2 * n + k} values, got {tuple(bias.shape)}")
@@ -91,15 +93,21 @@ def _constraint(description: Any, n: int) -> Constraint:
         raise CheckpointError(f"expected a constraint by name, got {str(description)[:60]}")
     options = {name: value for name, value in description.items() if name != "name"}
     for option, value in options.items():
-        if not isinstance(value, (int, float, type(None))) or (value is not None and not abs(value) <= LARGEST_OPTION):
-            raise CheckpointError(f"constraint option {option[:40]!r}: got {str(value)[:40]}, which no constraint takes")
+        if not isinstance(value, (int, float, type(None))) or (
+            value is not None and not abs(value) <= LARGEST_OPTION
+        ):
+            raise CheckpointError(
+                f"constraint option {option[:40]!r}: got {str(value)[:40]}, which no constraint takes"
+            )
     if n * max((value for value in options.values() if isinstance(value, int)), default=1) > LARGEST_OPTION * 4:
         raise CheckpointError(f"{n} streams with {options} would take too long to compute")
     known = UNREGISTERED.get(description["name"])
     try:
         return (known or constraint_class(description["name"][:60]))(n, **options)
     except (TypeError, ValueError) as error:
-        hint = " If it is your own, import the module that registers it." if "unknown constraint" in str(error) else ""
+        hint = (
+            " If it is your own, import the module that registers it." if "unknown constraint" in str(error) else ""
+        )
         raise CheckpointError(f"{one_line(error)}{hint}") from error
 
 

@@ -15,9 +15,7 @@ from .errors import CheckpointError
 from .tensors import Tensors, natural
 
 # The original names and those of transformers: …hc_attn_base, …attn_hc.base, …hc_attn_layer.hc_base.
-BASE = re.compile(
-    r"(?:.*\.)?(?:hc_(?:attn|ffn)_|(?:attn|ffn)_hc\.|hc_(?:attn|mlp)_layer\.(?:hc_pre\.)?hc_)base"
-)
+BASE = re.compile(r"(?:.*\.)?(?:hc_(?:attn|ffn)_|(?:attn|ffn)_hc\.|hc_(?:attn|mlp)_layer\.(?:hc_pre\.)?hc_)base")
 LONGEST_BASE = 64**2 + 2 * 64
 MOST_ITERATIONS = 1000
 

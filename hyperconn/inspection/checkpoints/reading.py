@@ -47,7 +47,9 @@ def checkpoint_continuity(path: str | Path, top_k: int = 8) -> ContinuityReport:
     """
     tensors = open_checkpoint(path)
     shapes = {name: tensors.shape(name) for name in tensors}
-    sizes = {name: shape for name, shape in shapes.items() if len(shape) != 2 or shape[0] * shape[1] <= LARGEST_MATRIX}
+    sizes = {
+        name: shape for name, shape in shapes.items() if len(shape) != 2 or shape[0] * shape[1] <= LARGEST_MATRIX
+    }
     try:
         return continuity_of(sizes, tensors.__getitem__, top_k=top_k)
     except ValueError as error:

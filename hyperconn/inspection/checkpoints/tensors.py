@@ -101,7 +101,9 @@ def checked(name: str, tensor: Tensor) -> Tensor:
         CheckpointError: no values (meta), sparse, complex, or more elements than bytes.
     """
     if tensor.is_meta or tensor.layout != torch.strided or tensor.is_complex() or tensor.is_quantized:
-        raise CheckpointError(f"{name}: expected a dense real tensor, got {tensor.dtype}, {tensor.layout}, {tensor.device}")
+        raise CheckpointError(
+            f"{name}: expected a dense real tensor, got {tensor.dtype}, {tensor.layout}, {tensor.device}"
+        )
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
         raise CheckpointError(f"{name}: claims {tensor.numel()} elements, more than the file holds")
     return tensor.detach()

@@ -1,0 +1,96 @@
+"""``m = α ⊙ (W x̃) + b``, a linear map of the normalised streams, with its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from .. import functional
+from ..numerics import compute_dtype, outside_autocast
+from . import compiled
+from .guard import fusing, handwritten
+from .ownership import owned
+from .pullback import Gradients, pullback
+from .shapes import by_token
+
+
+def project(streams: Tensor, weight: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    """:func:`hyperconn.functional.project`, and the streams for whoever uses them next.
+
+    Args:
+        streams: ``(..., n, C)``.
+        weight: ``(m, nC)``.
+        scale: ``(m,)``.
+        bias: ``(m,)``.
+        epsilon: added to the mean square.
+
+    Returns:
+        tuple: ``(..., m)`` in the compute dtype, and the streams ``(..., n, C)``.
+    """
+    if fusing():
+        return compiled.project(streams, weight, scale, bias, epsilon), streams
+    if handwritten(streams, weight, scale, bias):
+        return Project.apply(streams, weight, scale, bias, epsilon)
+    return functional.project(streams, weight, scale, bias, epsilon), streams
+
+
+class Project(Function):
+    """Normalises after the product; saves its arguments, the raw product and one number per token."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, streams: Tensor, weight: Tensor, scale: Tensor, bias: Tensor, epsilon: float
+    ) -> tuple[Tensor, Tensor]:
+        wide = compute_dtype(streams)
+        with outside_autocast(streams):
+            V = by_token(streams.flatten(-2), 1, wide)
+            norm = torch.linalg.vector_norm(V, dim=-1, keepdim=True)
+            inverse_rms = (norm.square() / V.shape[-1] + epsilon).rsqrt()
+            raw = V @ weight.to(wide).mT
+            m = torch.empty(streams.shape[:-2] + bias.shape, dtype=wide, device=streams.device)
+            torch.addcmul(bias.to(wide), raw, inverse_rms * scale.to(wide), out=m.view(raw.shape))
+        ctx.save_for_backward(streams, weight, scale, bias, raw, inverse_rms)
+        ctx.set_materialize_grads(False)
+        ctx.epsilon = epsilon
+        return m, streams.view_as(streams)
+
+    @staticmethod
+    def backward(ctx: Any, dm: Tensor | None, dX: Tensor | None) -> Gradients:
+        *inputs, raw, inverse_rms = ctx.saved_tensors
+        if dm is None:
+            return dX, None, None, None, None
+        if torch.is_grad_enabled():
+            return *pullback(_specification(ctx.epsilon), inputs, (dm, dX)), None
+        streams, weight, scale, bias = inputs
+        needs, wide = ctx.needs_input_grad, compute_dtype(streams)
+        dW = dα = db = None
+        with outside_autocast(streams):
+            V, dm, α = by_token(streams.flatten(-2), 1, wide), by_token(dm, 1, wide), scale.to(wide)
+            along, draw = dm * raw, dm * (inverse_rms * α)
+            if needs[0]:
+                dX = owned(dX, streams)
+                pull = torch.mv(along, α).unsqueeze(-1) * inverse_rms.pow(3) / -V.shape[-1]
+                _add_terms(dX.view(V.shape), V, pull, draw, weight.to(wide))
+            if needs[1]:
+                dW = (draw.mT @ V).to(weight.dtype)
+            if needs[2]:
+                dα = torch.mv(along.mT, inverse_rms.squeeze(-1)).to(scale.dtype)
+            if needs[3]:
+                db = dm.sum(0).to(bias.dtype)
+        return dX, dW, dα, db, None
+
+
+def _add_terms(total: Tensor, V: Tensor, pull: Tensor, draw: Tensor, weight: Tensor) -> None:
+    """``total += pull V + draw W``: through the normalisation and through the product."""
+    if total.dtype == V.dtype:
+        total.addcmul_(V, pull).addmm_(draw, weight)
+    else:
+        total.add_(torch.addmm(V * pull, draw, weight))
+
+
+def _specification(epsilon: float) -> Callable[..., tuple[Tensor, Tensor]]:
+    return lambda X, W, α, b: (functional.project(X, W, α, b, epsilon), X)

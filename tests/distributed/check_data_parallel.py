@@ -1,0 +1,57 @@
+"""DistributedDataParallel, which complains of a parameter without gradient unless told to search for them."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import torch
+from models import VARIANTS, assert_same, batch, full_batch_gradients, gradients, loss_of, model_of, part
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+import hyperconn as hc
+
+ROUNDING = 1e-11
+BF16 = 4e-2
+
+
+def check_ddp_gradients_are_those_of_the_full_batch(rank: int, folder: Path) -> None:
+    x = batch()
+    for options in VARIANTS:
+        model = model_of(**options)
+        expected = full_batch_gradients(model, x)
+        parallel = DistributedDataParallel(model)
+        for _ in range(2):  # the second pass is the one that finds a parameter unused in the first
+            parallel.zero_grad()
+            loss_of(parallel, part(x, rank)).backward()
+        assert_same(gradients(parallel), expected, ROUNDING)
+
+
+def check_ddp_under_autocast(rank: int, folder: Path) -> None:
+    x = batch(torch.float32)
+    for options in VARIANTS:
+        model = model_of(dtype=torch.float32, **options)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            expected = full_batch_gradients(model, x)
+            parallel = DistributedDataParallel(model)
+            loss = loss_of(parallel, part(x, rank))
+        loss.backward()
+        assert_same(gradients(parallel), expected, BF16)
+
+
+def check_ddp_with_checkpointing_and_dropout(rank: int, folder: Path) -> None:
+    for reentrant in (False, True):
+        plain, checkpointed = (DistributedDataParallel(model_of(dropout=0.3, constraint="shc")) for _ in range(2))
+        recompute_connections(checkpointed, reentrant)
+        for model in (plain, checkpointed):
+            torch.manual_seed(rank)
+            loss_of(model, part(batch(), rank)).backward()
+        assert_same(gradients(checkpointed), gradients(plain), ROUNDING)
+
+
+def recompute_connections(model: nn.Module, reentrant: bool) -> None:
+    for module in model.modules():
+        if isinstance(module, hc.HyperConnection):
+            module.forward = functools.partial(checkpoint, module.forward, use_reentrant=reentrant)
