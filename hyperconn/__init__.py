@@ -3,7 +3,14 @@
 from . import constraints, functional, interop
 from .connection import Carry, HyperConnection, Mappings
 from .constraints import Constraint, list_constraints, make_constraint, register_constraint
-from .inspection import ContinuityReport, MixingReport, continuity, inspect
+from .inspection import (
+    ContinuityReport,
+    MixingLogger,
+    MixingReport,
+    collapsed_view,
+    continuity,
+    inspect,
+)
 from .mappings import Mapping
 from .optimizers import parameter_groups
 from .parts import (
@@ -40,6 +47,7 @@ __all__ = [
     "HyperStack",
     "Mapping",
     "Mappings",
+    "MixingLogger",
     "MixingReport",
     "Read",
     "ResizingConnection",
@@ -49,6 +57,7 @@ __all__ = [
     "StreamEmbedding",
     "Then",
     "constraints",
+    "collapsed_view",
     "continuity",
     "disable",
     "enable",

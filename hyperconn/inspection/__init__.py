@@ -1,6 +1,8 @@
 """Looking at what the streams learned."""
 
+from .collapsed_view import Layer, collapsed_view
 from .continuity import ContinuityReport, ProjectionContinuity, continuity
+from .logger import MixingLogger
 from .mixing import Watch, inspect, watch
 from .projections import Projection
 from .quantities import MATRIX_QUANTITIES
@@ -12,6 +14,8 @@ __all__ = [
     "ConnectionReport",
     "ContinuityReport",
     "Gates",
+    "Layer",
+    "MixingLogger",
     "MixingReport",
     "NegativeEntry",
     "Place",
@@ -20,6 +24,7 @@ __all__ = [
     "ProjectionContinuity",
     "Summary",
     "Watch",
+    "collapsed_view",
     "continuity",
     "inspect",
     "watch",

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from ..connection import Carry, HyperConnection
@@ -89,3 +90,29 @@ def _telling_write(
         return after
 
     return write
+
+
+@torch.no_grad()
+def _layer(
+    name: str,
+    connection: HyperConnection,
+    before: Tensor,
+    branch_output: Tensor,
+    carry: Carry,
+    after: Tensor,
+    collapse: CollapseStreams,
+) -> Layer:
+    streams_after = after.detach().clone()
+    streams = before.reshape(after.shape)  # fractions of a stream lie side by side
+    written = _written(connection, carry, branch_output).reshape(after.shape).to(after.dtype)
+    return Layer(name, streams, collapse(streams).detach(), branch_output.clone(), written, streams_after)
+
+
+def _written(connection: HyperConnection, carry: Carry, branch_output: Tensor) -> Tensor:
+    """``post ⊗ y``, with y scaled as a retraction scales it."""
+    y = branch_output if connection.retraction is None else connection.retraction.scale_branch(branch_output)
+    if carry.post is None or carry.res is None:
+        return y.unsqueeze(-2)
+    if carry.post.dim() < carry.res.dim():
+        return carry.post.unsqueeze(-1) * y.unsqueeze(-2)
+    return carry.post.mT @ y.unflatten(-1, (carry.post.shape[-2], -1)).to(carry.post.dtype)

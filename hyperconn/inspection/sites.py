@@ -70,13 +70,22 @@ def connections_of(who: str, model: nn.Module) -> dict[str, HyperConnection]:
 @torch.no_grad()
 def static_sites(model: nn.Module) -> Iterator[Site]:
     """The connections in the order of the modules; a product starts anew after every :class:`Expand`."""
-    begins = True
+    beginnings = chain_beginnings(model)
+    for name, module in model.named_modules():
+        if isinstance(module, HyperConnection):
+            yield static_site(name, module, name in beginnings)
+
+
+def chain_beginnings(model: nn.Module) -> frozenset[str]:
+    """Names of the connections that come first, or first after an :class:`Expand`, in the order of the modules."""
+    begins, found = True, []
     for name, module in model.named_modules():
         if isinstance(module, Expand):
             begins = True
         elif isinstance(module, HyperConnection):
-            yield static_site(name, module, begins)
+            found += [name] if begins else []
             begins = False
+    return frozenset(found)
 
 
 @torch.no_grad()
