@@ -66,6 +66,9 @@ class Run:
             restore(checkpoint, self.model, self.optimizer, options.resume)
             self.step = checkpoint.step
         self.log = open_log(options, self.step) if world.first else None
+        # Sharded matrices cannot be looked at on the way; the report at the end gathers them.
+        every = options.log_matrices if world.first and not options.fsdp else 0
+        self.matrices = hc.MixingLogger(self.model, every, options.out)
 
     def to_the_end(self, interruption: Interruption) -> int:
         with progress(self.options.steps, self.step, silent=not self.world.first) as shown:
@@ -73,6 +76,7 @@ class Run:
             self.train(interruption, shown)
             finished = self.step == self.options.steps
             shown.say(self.closing() if finished else self.interrupted())
+        self.matrices.close()
         if not finished:
             return INTERRUPTED
         report = hc.inspect(gather(self.model))
@@ -130,7 +134,14 @@ class Run:
         if self.log is not None:
             validation = self.validation_loss if evaluated else ""
             self.log.row(self.step, loss, validation, self.learning_rate(), round(speed))
+        self.note_matrices()
         shown.advance(self.step, loss, speed)
+
+    def note_matrices(self) -> None:
+        try:
+            self.matrices.step(self.step)
+        except OSError as error:
+            raise Refusal(f"--out {self.options.out}: mixing.csv cannot be written: {error.strerror}.") from error
 
     def save(self) -> None:
         """Every process gives its part, the first one writes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
+import itertools
 import os
 import resource
 import signal
@@ -95,6 +96,14 @@ class TestTraining:
     def test_ends_with_the_inspection_table(self, tmp_path, capsys):
         assert train(tmp_path, "--steps=2", "--constraint=mhc") == 0
         assert "sinkhorn" in after_training(capsys.readouterr().out)
+
+    def test_logs_the_matrices_on_the_way_and_goes_on_after_a_resume(self, tmp_path):
+        assert train(tmp_path, "--steps=4", "--log-matrices=2") == 0
+        assert train(tmp_path, "--resume", "--steps=6") == 0
+        steps = [row.split(",")[0] for row in (tmp_path / "mixing.csv").read_text().splitlines()]
+        assert [step for step, _ in itertools.groupby(steps)] == ["step", "2", "4", "6"]
+        assert train(tmp_path / "off", "--steps=2", "--log-matrices=0") == 0
+        assert not (tmp_path / "off" / "mixing.csv").exists()
 
     @pytest.mark.parametrize("constraint", hc.list_constraints())
     def test_takes_every_constraint_by_name(self, tmp_path, constraint):

@@ -57,6 +57,9 @@ def parser() -> argparse.ArgumentParser:
     training.add_argument("--eval-batches", type=_whole(1, 10**4), default=32, help="held-out batches each time")
     training.add_argument("--save-every", type=_whole(1, 10**6), default=100, help="steps between checkpoints")
 
+    training.add_argument("--log-matrices", type=_whole(0, 10**6), default=50,
+                          help="steps between rows of mixing.csv, 0 for none; not with --fsdp")  # fmt: skip
+
     run = parser.add_argument_group("run")
     run.add_argument("--out", help="folder of checkpoint.pt and log.csv; default: runs/CONSTRAINT")
     run.add_argument("--resume", nargs="?", const="", metavar="CHECKPOINT",

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-SCALARS = ("negative_share", "most_negative", "distance_from_identity", "forward_gain", "product.second_singular_value")
+SCALARS = (
+    "negative_share",
+    "most_negative",
+    "distance_from_identity",
+    "forward_gain",
+    "product.second_singular_value",
+)
 
 
 class MixingLogger:

@@ -71,7 +71,9 @@ def test_what_is_written_through_a_retraction_is_scaled():
 
 
 def test_fractions_and_single_streams_are_seen():
-    model = nn.Sequential(hc.FractionalConnection(8, 2, 2, nn.Identity()), hc.FractionalConnection(8, 2, 2, nn.Identity()))
+    model = nn.Sequential(
+        hc.FractionalConnection(8, 2, 2, nn.Identity()), hc.FractionalConnection(8, 2, 2, nn.Identity())
+    )
     x = torch.randn(3, 2, 8)
     with hc.collapsed_view(model) as layers:
         model(x)
@@ -86,5 +88,8 @@ def test_fractions_and_single_streams_are_seen():
 
 
 def test_a_model_without_connections_is_refused():
-    with pytest.raises(ValueError, match="collapsed_view: Linear contains no HyperConnection"), hc.collapsed_view(nn.Linear(2, 2)):
+    with (
+        pytest.raises(ValueError, match="collapsed_view: Linear contains no HyperConnection"),
+        hc.collapsed_view(nn.Linear(2, 2)),
+    ):
         pass

@@ -40,7 +40,9 @@ def test_entries_are_the_numbers_of_a_static_report(tmp_path, constraint):
         for name, summary in connection.quantities.items():
             if name in row:
                 assert float(row[name]) == pytest.approx(summary.mean, abs=1e-9), name
-        assert float(row["product.second_singular_value"]) == pytest.approx(prefix.singular_values[1].item(), abs=1e-6)
+        assert float(row["product.second_singular_value"]) == pytest.approx(
+            prefix.singular_values[1].item(), abs=1e-6
+        )
         gates = model.get_submodule(connection.name).static_mappings()
         assert [float(row[f"pre_{i}"]) for i in range(4)] == pytest.approx(gates.pre.tolist(), abs=1e-6)
         assert float(row["most_negative"]) == pytest.approx(min(gates.res.min().item(), 0), abs=1e-6)
