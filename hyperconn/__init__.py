@@ -1,6 +1,6 @@
 """Hyper-connections for PyTorch: n residual streams, the constraint on their mixing chosen by name."""
 
-from . import constraints, functional, interop
+from . import constraints, functional, interop, recompute
 from .connection import Carry, HyperConnection, Mappings
 from .constraints import Constraint, list_constraints, make_constraint, register_constraint
 from .inspection import (
@@ -69,6 +69,7 @@ __all__ = [
     "load_wrapped",
     "make_constraint",
     "parameter_groups",
+    "recompute",
     "register_adapter",
     "register_constraint",
     "unwrap",

@@ -16,6 +16,7 @@ from .gates import Init
 from .mappings import Mapping, as_mapping
 from .numerics import compute_dtype
 from .outputs import split_first
+from .recompute import Policy, as_policy, branch_policy, recomputed
 from .retraction import Retraction, as_retraction
 from .switch import Switchable
 
@@ -52,9 +53,13 @@ class HyperConnection(Switchable):
             ``"exponential"``, an order p, or an instance.
         layer_index: position of the sublayer in the network; its home stream is ``layer_index % streams``.
         init: ``"residual"`` starts as the plain residual network, ``"paper"`` at the published values.
+        recompute: True keeps of a call only the streams and the products in the branch, and computes the rest
+            again in the backward; or a policy of :mod:`hyperconn.recompute` or of one's own. :meth:`read` and
+            :meth:`write` by hand are not affected.
 
     Raises:
         ValueError: unknown names, impossible sizes, or a constraint built for another n.
+        TypeError: a recompute that is neither a bool nor a policy.
 
     Reference: Zhu et al., 2024, arXiv 2409.19606; Xie et al., 2025, arXiv 2512.24880.
     """
@@ -70,6 +75,7 @@ class HyperConnection(Switchable):
         retraction: str | float | Retraction | None = None,
         layer_index: int = 0,
         init: Init = "residual",
+        recompute: bool | Policy = False,
     ):
         super().__init__()
         check_count("HyperConnection", "dim", dim)
@@ -79,6 +85,7 @@ class HyperConnection(Switchable):
         self.constraint = as_constraint(constraint, streams)
         self.mapping = as_mapping(mapping, dim, self.constraint, layer_index=layer_index, init=init)
         self.retraction = as_retraction(retraction)
+        self.recompute = as_policy(recompute)
 
     def forward(self, streams: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Apply the branch to what it reads of the streams, and write its output back.
@@ -96,11 +103,21 @@ class HyperConnection(Switchable):
             ValueError: streams of another shape (not expanded, say), or a branch that changes the width.
             TypeError: integer streams, no branch, or a branch output without a tensor in first place.
         """
+        return recomputed(self.recompute, lambda streams: self._site(streams, *args, **kwargs), streams)
+
+    def _site(self, streams: Tensor, *args: Any, **kwargs: Any) -> Any:
+        branch_input, carry = self.read(streams)
+        output, rebuild = split_first(self.apply_branch(branch_input, *args, **kwargs))
+        return rebuild(self.write(output, carry))
+
+    def apply_branch(self, branch_input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """What the branch returns for an input ``(..., C)``; what is kept of it is as ``recompute`` says."""
         if self.branch is None:
             raise TypeError(f"{self._signature()}: no branch was given. Pass one, or use read() and write() by hand.")
-        branch_input, carry = self.read(streams)
-        output, rebuild = split_first(self.branch(branch_input, *args, **kwargs))
-        return rebuild(self.write(output, carry))
+        if torch.compiler.is_compiling():
+            return self.branch(branch_input, *args, **kwargs)
+        with branch_policy():
+            return self.branch(branch_input, *args, **kwargs)
 
     def read(self, streams: Tensor) -> tuple[Tensor, Carry]:
         """The branch input ``(..., C)`` and what :meth:`write` needs later, from ``(..., n, C)``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,6 +18,7 @@ from .gates import Init
 from .mappings import SCALE_START, Mapping
 from .numerics import outside_autocast, parameter_dtype
 from .parameters import ConnectionParameters
+from .recompute import Policy, as_policy, recomputed, segment_length
 from .retraction import Retraction, as_retraction
 from .switch import Switchable
 
@@ -169,6 +171,8 @@ class HyperStack(Switchable):
             ``1/√(number of branches)``.
         collapse: ``"mean"``, ``"sum"``, ``"learned"``, or a module ``(..., n, C) -> (..., C)``.
         expand: a module ``(..., C) -> (..., n, C)`` in place of :class:`Expand`.
+        recompute: True or a policy keeps, of every few connections together, only the streams that enter the
+            first and what the policy says of the branches; the rest is computed again in the backward.
 
     Raises:
         ValueError: no branches, or what :class:`HyperConnection` raises.
@@ -187,6 +191,7 @@ class HyperStack(Switchable):
         init: Init = "residual",
         collapse: str | nn.Module = "mean",
         expand: nn.Module | None = None,
+        recompute: bool | Policy = False,
     ):
         super().__init__()
         branches = list(branches)
@@ -209,6 +214,7 @@ class HyperStack(Switchable):
             for layer_index, branch in enumerate(branches)
         )
         self.collapse = Collapse(collapse, dim=dim, streams=streams) if isinstance(collapse, str) else collapse
+        self.recompute = as_policy(recompute)
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """``(..., C) -> (..., C)``; further arguments go to every branch untouched."""
@@ -217,8 +223,21 @@ class HyperStack(Switchable):
     def before_collapse(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """``(..., C) -> (..., n, C)``: the streams, e.g. for several heads with a collapse of their own."""
         streams = self.expand(x)
-        for layer_index, connection in enumerate(self.connections):
-            streams = connection(streams, *args, **kwargs)
+        for segment in self.segments():
+            run = functools.partial(self._run_segment, segment, args, kwargs)
+            streams = recomputed(self.recompute, run, streams)
+        return streams
+
+    def segments(self) -> list[range]:
+        """The layer indices of connections that are computed again together; all of them without recomputation."""
+        num_connections = len(self.connections)
+        length = segment_length(num_connections, self.streams) if self.recompute else num_connections
+        starts = range(0, num_connections, length)
+        return [range(start, min(start + length, num_connections)) for start in starts]
+
+    def _run_segment(self, segment: range, args: tuple[Any, ...], kwargs: dict[str, Any], streams: Tensor) -> Tensor:
+        for layer_index in segment:
+            streams = self.connections[layer_index](streams, *args, **kwargs)
             check_tensor(streams, layer_index)
         return streams
 

@@ -32,6 +32,16 @@ def cayley_rotation(angles: Tensor, size: int) -> Tensor:
     return 2 * torch.linalg.inv_ex(identity + skew_matrix(angles, size)).inverse - identity
 
 
+def squared_rotation(angles: Tensor, size: int) -> Tensor:
+    """Entries of :func:`cayley_rotation` squared: ``(..., r(r−1)/2) -> (..., r, r)``."""
+    if size <= 4:
+        return cayley_rotation(angles, size).square()
+    # (2 P − I)² entry by entry, from the inverse P alone: then P is all that a gradient needs.
+    identity = _identity(size, angles)
+    inverse = torch.linalg.inv_ex(identity + skew_matrix(angles, size)).inverse
+    return 4 * inverse.square() - inverse * (4 * identity) + identity
+
+
 def skew_matrix(angles: Tensor, size: int) -> Tensor:
     """``(..., r(r−1)/2) -> (..., r, r)``: strict upper triangle row by row, minus its transpose."""
     row, column = torch.triu_indices(size, size, 1, device=angles.device)

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..checks import check_count
 from ..numerics import widest_dtype
 from .base import Constraint
-from .cayley import cayley_rotation, num_angles
+from .cayley import num_angles, squared_rotation
 from .distances import doubly_stochastic_error
 from .registry import register_constraint
 
@@ -57,8 +57,8 @@ class Orthostochastic(Constraint):
     def matrix(self, coordinates: Tensor) -> Tensor:
         size = self.streams * self.block
         # The solve for large angles needs more digits than float32 has.
-        q = cayley_rotation(coordinates.to(widest_dtype(coordinates)), size)
-        blocks = q.square().unflatten(-1, (self.streams, self.block)).unflatten(-3, (self.streams, self.block))
+        squares = squared_rotation(coordinates.to(widest_dtype(coordinates)), size)
+        blocks = squares.unflatten(-1, (self.streams, self.block)).unflatten(-3, (self.streams, self.block))
         return (blocks.sum((-3, -1)) / self.block).to(coordinates.dtype)
 
     def identity_coordinates(self) -> Tensor:

@@ -13,6 +13,7 @@ from ..constraints import Constraint
 from ..gates import LinearGates
 from ..mappings import MAPPINGS, Mapped, Mapping
 from ..numerics import compute_dtype, outside_autocast
+from ..recompute import Policy
 
 
 class FractionalConnection(HyperConnection):
@@ -36,6 +37,7 @@ class FractionalConnection(HyperConnection):
         constraint: the set of the N × N residual matrix: a name, an alias, or an instance for N streams.
         mapping: ``"per-stream"``, ``"flat"`` or ``"static"``, on the narrow streams.
         layer_index: position of the sublayer; its home stream is ``layer_index % streams``.
+        recompute: as in :class:`HyperConnection`.
 
     Raises:
         ValueError: fractions does not divide dim, an unknown mapping, or what :class:`HyperConnection` raises.
@@ -53,6 +55,7 @@ class FractionalConnection(HyperConnection):
         constraint: str | Constraint = "unconstrained",
         mapping: str = "per-stream",
         layer_index: int = 0,
+        recompute: bool | Policy = False,
     ):
         for what, value in (("dim", dim), ("streams", streams), ("fractions", fractions)):
             check_count("FractionalConnection", what, value)
@@ -60,7 +63,14 @@ class FractionalConnection(HyperConnection):
             raise ValueError(f"FractionalConnection: expected fractions to divide dim={dim}, got {fractions}.")
         if mapping not in MAPPINGS:
             raise ValueError(f"FractionalConnection: unknown mapping {mapping!r}; known: {', '.join(MAPPINGS)}.")
-        super().__init__(dim // fractions, streams * fractions, branch, constraint=constraint, mapping=mapping)
+        super().__init__(
+            dim // fractions,
+            streams * fractions,
+            branch,
+            constraint=constraint,
+            mapping=mapping,
+            recompute=recompute,
+        )
         self.fractions = fractions
         if self.mapping is not None:
             fractional = FractionalMapping(mapping, self.dim, fractions, self.constraint, layer_index % streams)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from .. import fast
 from ..connection import HyperConnection
+from ..recompute import recomputed
 from ..streams import HyperStack, check_tensor
 
 
@@ -47,9 +49,18 @@ class SinglePassStack(HyperStack):
             return super().before_collapse(x, *args, **kwargs), None
         streams = self.expand(x)
         pre = torch.eye(self.streams, device=x.device)[0]
-        for layer_index, connection in enumerate(cast(Iterable[HyperConnection], self.connections)):
+        for segment in self.segments():
+            run = functools.partial(self._run_segment_once, segment, args, kwargs)
+            streams, pre = recomputed(self.recompute, run, streams, pre)
+        return streams, pre
+
+    def _run_segment_once(
+        self, segment: range, args: tuple[Any, ...], kwargs: dict[str, Any], streams: Tensor, pre: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        for layer_index in segment:
+            connection = cast(HyperConnection, self.connections[layer_index])
             own_pre, carry = connection.map_streams(streams)
-            branch_output = cast(nn.Module, connection.branch)(fast.read(streams, pre)[0], *args, **kwargs)
+            branch_output = connection.apply_branch(fast.read(streams, pre)[0], *args, **kwargs)
             check_tensor(branch_output, layer_index)
             streams, pre = connection.write(branch_output, carry), cast(Tensor, own_pre)
         return streams, pre
