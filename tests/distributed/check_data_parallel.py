@@ -51,6 +51,18 @@ def check_ddp_with_checkpointing_and_dropout(rank: int, folder: Path) -> None:
         assert_same(gradients(checkpointed), gradients(plain), ROUNDING)
 
 
+def check_ddp_with_recompute_and_dropout(rank: int, folder: Path) -> None:
+    for policy in (True, hc.recompute.keep_nothing):
+        plain, recomputing = (
+            DistributedDataParallel(model_of(dropout=0.3, constraint="shc", recompute=recompute))
+            for recompute in (False, policy)
+        )
+        for model in (plain, recomputing):
+            torch.manual_seed(rank)
+            loss_of(model, part(batch(), rank)).backward()
+        assert_same(gradients(recomputing), gradients(plain), ROUNDING)
+
+
 def recompute_connections(model: nn.Module, reentrant: bool) -> None:
     for module in model.modules():
         if isinstance(module, hc.HyperConnection):

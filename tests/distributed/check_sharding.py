@@ -80,6 +80,25 @@ def check_fsdp_with_checkpointing_and_dropout(rank: int, folder: Path) -> None:
         assert_same(gradients(checkpointed), gradients(plain), ROUNDING)
 
 
+def check_fsdp_with_recompute_and_dropout(rank: int, folder: Path) -> None:
+    for policy in (True, hc.recompute.keep_nothing):
+        for shard in (shard_connections, shard_branches):
+            plain, recomputing = (
+                shard(model_of(dropout=0.3, constraint="mhc", recompute=recompute)) for recompute in (False, policy)
+            )
+            for model in (plain, recomputing):
+                torch.manual_seed(rank)
+                loss_of(model, part(batch(), rank)).backward()
+            assert_same(gradients(recomputing), gradients(plain), ROUNDING)
+
+
+def shard_branches(model: nn.Module) -> nn.Module:
+    """Units inside the region that is computed again."""
+    for connection in connections(model):
+        fully_shard(connection.branch)
+    return fully_shard(model)
+
+
 def record_matrices(model: nn.Module) -> list[tuple[torch.Tensor, float]]:
     """Every matrix a constraint makes, and how far it is from its set."""
     seen = []
