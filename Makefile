@@ -6,7 +6,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 PYTEST_OPTIONS ?= -n 2
 DEMO_OPTIONS ?=
 
-.PHONY: demo test lint bench coverage clean
+.PHONY: demo test lint bench coverage compat clean
 
 # Trains one GPT per constraint on the source text of the Python standard library, then shows what they learned.
 demo: $(VENV)/.train
@@ -29,7 +29,12 @@ coverage: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_OPTIONS) --cov --cov-report=term-missing
 
 bench: $(VENV)/.bench
-	$(BIN)/python -m pytest tests/benchmarks
+	$(BIN)/python -m pytest tests/benchmarks --benchmark-json=$(VENV)/benchmarks.json -W default
+	$(BIN)/python tests/benchmarks/report.py $(VENV)/benchmarks.json
+
+# Other interpreters and builds of torch, as far as this machine has them; hours of downloads where torch comes with CUDA.
+compat: $(VENV)/.created
+	$(BIN)/python tools/compatibility.py
 
 clean:
 	rm -rf $(VENV) build dist

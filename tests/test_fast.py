@@ -226,7 +226,7 @@ def test_streams_used_elsewhere_receive_the_sum():
 
 
 def test_gradcheck_and_gradgradcheck():
-    a = {name: tensor for name, tensor in arguments((2,), 2, torch.float64).items()}
+    a = arguments((2,), 2, torch.float64)
     names = list(a)
     call = lambda *tensors: handwritten(dict(zip(names, tensors, strict=True)))  # noqa: E731
     assert torch.autograd.gradcheck(call, tuple(a.values()), fast_mode=True)
