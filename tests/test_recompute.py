@@ -249,3 +249,12 @@ def test_a_policy_of_ones_own_is_asked_and_anything_else_refused():
     assert torch.ops.aten.addmm.default in asked
     with pytest.raises(TypeError, match=r"recompute: expected True, False or a policy .* got 'all'"):
         hc.HyperConnection(8, STREAMS, recompute="all")
+
+
+def test_a_branch_that_changes_a_kept_product_in_place_is_noticed():
+    in_place = nn.Sequential(nn.Linear(8, 8), nn.ReLU(inplace=True), nn.Linear(8, 8))
+    x = torch.randn(3, STREAMS, 8, requires_grad=True)
+    with pytest.raises(RuntimeError, match="has been mutated"):
+        hc.HyperConnection(8, STREAMS, in_place, recompute=True)(x).sum().backward()
+    model = hc.HyperConnection(8, STREAMS, in_place, recompute=keep_nothing)
+    assert_same(gradients(model, x), gradients(twin(model), x))
