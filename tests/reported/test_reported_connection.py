@@ -84,8 +84,8 @@ def test_every_scale_is_a_parameter_that_learns(name, n, mapping):
     assert torch.equal(scale.grad != 0, sizes > 0)  # with two streams a sphere has no angles
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 6])
-@pytest.mark.parametrize("iterations", [1, 5, 20])
+@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("iterations", [1, 20])
 def test_all_forms_of_sinkhorn_agree(n, iterations):
     logits, cotangent = 3 * torch.randn(256, n, n), torch.randn(256, n, n)
     compiled = torch.compile(balance, backend="aot_eager", fullgraph=True)
@@ -154,7 +154,7 @@ BRANCHES = {
 @pytest.mark.parametrize("kind", BRANCHES)
 @pytest.mark.parametrize(("name", "n"), supported(sizes=(1, 2, 4)))
 def test_a_converted_network_gives_the_same_logits_with_any_kind_of_branch(name, n, kind):
-    blocks, head = [BRANCHES[kind]() for _ in range(8)], nn.Linear(16, 10)
+    blocks, head = [BRANCHES[kind]() for _ in range(4)], nn.Linear(16, 10)
     x = torch.randn(2, 5, 16)
     expected = head(plain(blocks, x))
     assert relative_error(head(hc.HyperStack(blocks, 16, n, constraint=name)(x)), expected) <= 1e-5
