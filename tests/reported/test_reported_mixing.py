@@ -152,15 +152,19 @@ def test_gains_are_known_at_every_layer_and_through_depth(name):
 
 
 def test_an_amplification_that_starts_at_the_first_layer_is_reported_there():
-    model = nn.Sequential(hc.Expand(4), chain("unconstrained", 10), hc.Collapse())
+    model, layers = nn.Sequential(hc.Expand(4), chain("unconstrained", 10), hc.Collapse()), 10
+    matrix = 2.5 * torch.eye(4)
+    matrix[0, 1] = -3.0  # row 0 and column 1 are the largest in absolute value, and not in sum
     with torch.no_grad():
         for site in model[1]:
-            site.mapping.bias[8:] = 2.5 * torch.eye(4).flatten()
+            site.mapping.bias[8:] = matrix.flatten()
     x = torch.randn(5, 8, requires_grad=True)
     (gradient,) = torch.autograd.grad(model(x).sum(), x)
     report = hc.inspect(model, x.detach())
-    assert report.connections[0].quantities["forward_gain"].largest == pytest.approx(2.5)
-    assert report.depth[-1].quantities["forward_gain"].largest == pytest.approx(2.5**10)
+    product = torch.linalg.matrix_power(matrix.double(), layers)
+    for found, known in ((report.connections[0], 5.5), (report.depth[-1], product.abs().sum(-1).max().item())):
+        assert found.quantities["forward_gain"].largest == pytest.approx(known)
+        assert found.quantities["backward_gain"].largest == pytest.approx(known)
     assert torch.equal(torch.autograd.grad(model(x).sum(), x)[0], gradient)
     assert any("gain above bound" in str(flag) for flag in report.flags())
 
