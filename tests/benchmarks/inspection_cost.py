@@ -1,6 +1,6 @@
 """What looking costs: a static inspection, one with inputs beside a plain forward, and the logger beside a step.
 
-    python tests/benchmarks/inspection_cost.py
+python tests/benchmarks/inspection_cost.py
 """
 
 from __future__ import annotations
