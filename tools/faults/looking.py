@@ -38,7 +38,9 @@ LOOKING = (
         "hyperconn/inspection/depth.py",
         "key=lambda key: key[0])",
         "key=lambda key: key[1])",
-        ("tests/inspection/test_inspect_depth.py::test_per_token_reports_follow_the_calls_not_the_modules",),
+        (
+            "tests/inspection/test_inspect_depth.py::test_more_than_ten_layers_are_in_call_order_not_in_that_of_their_names",
+        ),
     ),
     Fault(
         "a matrix that is not finite gets clean numbers",

@@ -38,7 +38,14 @@ SURROUNDINGS = (
         "hyperconn/interop/heads.py",
         "norm_epsilon=numbers.rms_norm_eps,",
         "norm_epsilon=None,",
-        (INTEROP + "test_a_head_gives_the_same_output_gradients_and_bits",),
+        (INTEROP + "test_the_epsilon_of_the_norms_is_that_of_the_model",),
+    ),
+    Fault(
+        "norm epsilon of a site left out",
+        "hyperconn/interop/sites.py",
+        "gates, epsilon=options.rms_norm_eps)",
+        "gates)",
+        (INTEROP + "test_the_epsilon_of_the_norms_is_that_of_the_model",),
     ),
     Fault(
         "unwrapping forgets a block",
