@@ -18,11 +18,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -32,6 +32,8 @@ from tools.faults import FAULTS, Fault  # noqa: E402 - found from any working di
 
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "runs", "build", "dist", "shared", "*.egg-info")
 PASSED, FAILED = 0, 1  # exit statuses of pytest; others mean that the tests did not run properly
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 FAILURE = re.compile(r"^FAILED (\S+(?: \S+)*?)(?: - |$)", re.MULTILINE)
 
 
@@ -57,13 +59,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if complaints:
         print("\n".join(complaints), file=sys.stderr)
         return 2
+    return 1 if _survivors(faults, options) else 0
+
+
+def _survivors(faults: Sequence[Fault], options: argparse.Namespace) -> int:
+    """Plant all faults, show and, if asked, write what became of them; how many no test noticed."""
     started = time.monotonic()
     outcomes = list(_shown(_each(partial(_outcome, limit=options.timeout), faults, options.jobs)))
     survived = sum(outcome.caught_by is None for outcome in outcomes)
     print(f"{len(outcomes)} faults, {survived} survived, {time.monotonic() - started:.0f} s")
     if options.write and not options.only:
         write_table(ROOT / "docs" / "testing.md", [(o.fault.name, o.fault.file, o.caught_by) for o in outcomes])
-    return 1 if survived else 0
+    return survived
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -135,7 +142,7 @@ def _copy() -> Iterator[Path]:
         yield Path(shutil.copytree(ROOT, Path(folder) / "tree", ignore=LEFT_OUT))
 
 
-def _each(function, items, jobs):
+def _each(function: Callable[[Item], Result], items: Iterable[Item], jobs: int) -> Iterator[Result]:
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(function, items)
 
