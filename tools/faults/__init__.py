@@ -8,4 +8,6 @@ from .modules import MODULES
 from .starts import STARTS
 from .surroundings import SURROUNDINGS
 
+__all__ = ["FAULTS", "Fault"]
+
 FAULTS: tuple[Fault, ...] = (*FORMULAS, *STARTS, *CONSTRAINTS, *MODULES, *LOOKING, *SURROUNDINGS)
