@@ -6,7 +6,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 PYTEST_OPTIONS ?= -n 2
 DEMO_OPTIONS ?=
 
-.PHONY: demo test lint bench coverage compat clean
+.PHONY: demo test lint bench coverage compat mutations clean
 
 # Trains one GPT per constraint on the source text of the Python standard library, then shows what they learned.
 demo: $(VENV)/.train
@@ -27,6 +27,10 @@ lint: $(VENV)/.test
 
 coverage: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_OPTIONS) --cov --cov-report=term-missing
+
+# Plants classic faults in copies of the tree and checks that the tests notice each of them; writes docs/testing.md.
+mutations: $(VENV)/.test
+	$(BIN)/python tools/mutations.py --write
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-json=$(VENV)/benchmarks.json -W default

@@ -125,7 +125,7 @@ class HyperConnection(Switchable):
         if pre is None:
             return streams.squeeze(-2), carry
         branch_input, streams = fast.read(carry.streams, pre)
-        return branch_input, carry._replace(streams=streams)
+        return branch_input, Carry(streams, carry.post, carry.res)
 
     def map_streams(self, streams: Tensor) -> tuple[Tensor | None, Carry]:
         """The pre weights ``(..., n)``, None for a single stream, and what :meth:`write` needs, without reading."""

@@ -21,7 +21,9 @@ KINDS = [
     {"constraint": "sinkhorn", "streams": 1},
 ]
 SHAPES = [(2, 5), (3, 7), (4, 9), (5, 11), (6, 4), (7, 13)]
-TRACED = "aot_eager_decomp_partition"  # forward and backward are traced and decomposed as for inductor, and run as traced
+TRACED = (
+    "aot_eager_decomp_partition"  # forward and backward are traced and decomposed as for inductor, and run as traced
+)
 
 
 def name_of(options: dict) -> str:
@@ -99,7 +101,9 @@ def test_compiled_equals_eager_for_gradients_from_one_to_1e8(options):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("constraint", ["sinkhorn", "spectral-sphere", "permutation"])
-@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("dtype", "bound"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)], ids=["float32", "bfloat16"]
+)
 def test_generated_code_equals_eager(constraint, dtype, bound):
     """With inductor itself; in bfloat16 eager errs as well, and an exact computation is the judge of both."""
     model = site(constraint=constraint).to(dtype)

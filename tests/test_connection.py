@@ -101,6 +101,51 @@ def test_gradcheck_through_the_whole_site(name, n, mapping):
     assert torch.autograd.gradcheck(lambda *inputs: connection(inputs[0]), (streams, *parameters), atol=1e-6)
 
 
+@pytest.mark.parametrize("mapping", MAPPINGS)
+def test_gradgradcheck_through_the_whole_site(mapping):
+    site = randomized(hc.HyperConnection(2, 2, nn.Tanh(), constraint="unconstrained", mapping=mapping), 0.3).double()
+    streams = torch.randn(1, 2, 2, dtype=torch.float64, requires_grad=True)
+    parameters = tuple(site.mapping.parameters())
+    assert torch.autograd.gradgradcheck(lambda *inputs: site(inputs[0]), (streams, *parameters), atol=1e-6)
+
+
+def test_the_specification_is_its_formulas():
+    X, H, W = (torch.randn(*shape, dtype=torch.float64) for shape in ((3, 2), (3, 3), (5, 6)))
+    pre, post, y, scale, bias = (torch.randn(size, dtype=torch.float64) for size in (3, 3, 2, 5, 5))
+    length = (sum(x**2 for x in X.flatten().tolist()) / 6 + 0.1) ** 0.5
+    projected = [scale[m] * sum(W[m, 2 * j + c] * X[j, c] for j in range(3) for c in range(2)) for m in range(5)]
+    mixed = [sum(H[i, j] * X[j] for j in range(3)) + post[i] * y for i in range(3)]
+    torch.testing.assert_close(hc.functional.project(X, W, scale, bias, 0.1), torch.stack(projected) / length + bias)
+    torch.testing.assert_close(hc.functional.read(X, pre), sum(pre[j] * X[j] for j in range(3)))
+    torch.testing.assert_close(hc.functional.write(X, post, H, y), torch.stack(mixed))
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS)
+def test_a_compiled_site_computes_the_same(mapping):
+    site = randomized(hc.HyperConnection(4, 3, nn.Tanh(), constraint="unconstrained", mapping=mapping)).double()
+    streams = torch.randn(5, 3, 4, dtype=torch.float64, requires_grad=True)
+    wanted, cotangent = (streams, *site.mapping.parameters()), torch.randn(5, 3, 4, dtype=torch.float64)
+    torch._dynamo.reset()
+    eager, compiled = site(streams), torch.compile(site, backend="aot_eager", fullgraph=True)(streams)
+    torch.testing.assert_close(compiled, eager)
+    gradients = (torch.autograd.grad(output, wanted, cotangent) for output in (compiled, eager))
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS)
+def test_a_gradient_that_somebody_else_holds_is_not_written_to(mapping):
+    site = randomized(hc.HyperConnection(4, 3, constraint="unconstrained", mapping=mapping))
+    given, handed_on = torch.randn(5, 3, 4), torch.randn(5, 3, 4, requires_grad=True)
+    branch_input, carry = site.read(handed_on)
+    before = given.clone()
+    torch.autograd.backward((branch_input, carry.streams), (torch.randn(5, 4), given))
+    assert torch.equal(given, before)
+    branch_input, carry = site.read(handed_on)
+    carry.streams.retain_grad()
+    site.write(branch_input, carry).backward(given)
+    torch.testing.assert_close(carry.streams.grad, carry.res.detach().mT @ given)
+
+
 def test_arguments_reach_the_branch_untouched():
     class Recorder(nn.Module):
         def forward(self, *args, **kwargs):

@@ -48,6 +48,12 @@ def test_sinkhorn_equals_alternate_normalisation():
     torch.testing.assert_close(hc.make_constraint("sinkhorn", 4)(matrix.flatten(1)), expected)
 
 
+@pytest.mark.parametrize("iterations", [1, 2, 3])
+def test_sinkhorn_has_the_gradient_of_its_few_iterations(iterations):
+    constraint = hc.constraints.Sinkhorn(3, iterations=iterations)
+    assert torch.autograd.gradcheck(constraint, (torch.randn(2, 9, dtype=torch.float64, requires_grad=True),))
+
+
 def test_sinkhorn_at_two_streams_has_its_closed_form():
     logits = torch.randn(64, 2, 2, dtype=torch.float64)
     a = ((logits[:, 0, 0] + logits[:, 1, 1] - logits[:, 0, 1] - logits[:, 1, 0]) / 2).sigmoid()

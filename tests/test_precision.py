@@ -11,6 +11,7 @@ from torch import nn
 
 import hyperconn as hc
 from hyperconn.constraints.distances import row_sum_error
+from hyperconn.numerics import tolerance
 
 HALF = (torch.bfloat16, torch.float16)
 cases = pytest.mark.parametrize(("name", "n"), supported(sizes=(2, 4)))
@@ -68,6 +69,20 @@ def test_bf16_streams_give_the_matrix_of_a_float64_reference(name, n):
             gradients.append(module.mapping.bias.grad.double())
     assert (matrices[0] - matrices[1]).abs().max() <= 5e-5
     assert not gradients or relative_error(*gradients) <= 1e-4
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_reading_and_writing_round_once(dtype):
+    connection = trained("unconstrained", 4)
+    streams, y = torch.randn(64, 4, 16).to(dtype), torch.randn(64, 16).to(dtype)
+    pre, post, res = (weights.double() for weights in connection.mappings(streams))
+    branch_input, carry = connection.read(streams)
+    exact_input = torch.einsum("tj,tjc->tc", pre, streams.double())
+    exact = res @ streams.double() + post[..., None] * y.double()[:, None]
+    for got, expected in ((branch_input, exact_input), (connection.write(y, carry), exact)):
+        rounded = torch.finfo(dtype).eps / 2 * expected.abs().clamp_min(torch.finfo(dtype).tiny)
+        accumulated = tolerance(torch.float32, 4) * expected.abs().max()
+        assert ((got.double() - expected).abs() <= rounded + accumulated).all()
 
 
 @pytest.mark.parametrize("width", [64, 8192])

@@ -153,9 +153,7 @@ class FractionalMapping(nn.Module):
         pre, post, coordinates = mapped.coordinates.tensor_split((self._further, 2 * self._further), dim=-1)
         shape = (self.fractions, self.streams)
         all_pre, all_post = torch.cat([mapped.pre, pre], -1), torch.cat([mapped.post, post], -1)
-        return mapped._replace(
-            pre=all_pre.unflatten(-1, shape), post=all_post.unflatten(-1, shape), coordinates=coordinates
-        )
+        return Mapped(all_pre.unflatten(-1, shape), all_post.unflatten(-1, shape), coordinates, mapped.streams)
 
 
 def _product(matrix: Tensor, streams: Tensor) -> Tensor:

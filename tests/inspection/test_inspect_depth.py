@@ -94,6 +94,13 @@ def test_per_token_reports_follow_the_calls_not_the_modules():
     assert [(p.chain, p.length) for p in report.depth] == [(0, 1), (0, 2), (1, 1), (1, 2)]
 
 
+def test_more_than_ten_layers_are_in_call_order_not_in_that_of_their_names():
+    model, names = static_model([cyclic_shift(N)] * 11), [str(layer) for layer in range(11)]
+    for report in (hc.inspect(model), hc.inspect(model, torch.randn(3, N, 8))):
+        assert [c.name for c in report] == [p.name for p in report.depth] == names
+        assert [p.length for p in report.depth] == list(range(1, 12))
+
+
 def test_connections_that_no_input_reaches_are_named():
     report = hc.inspect(Towers(), torch.randn(5, 16), short=True)
     assert report.uncalled == ["late.connections.0", "late.connections.1"]

@@ -47,8 +47,8 @@ def oracle_site(family, **changes):
     return filled(classes(family)[0](SimpleNamespace(**{**vars(CONFIG), **changes})))
 
 
-def oracle_head(family):
-    return filled(classes(family)[1](CONFIG))
+def oracle_head(family, **changes):
+    return filled(classes(family)[1](SimpleNamespace(**{**vars(CONFIG), **changes})))
 
 
 def oracle_step(site, streams, y):
@@ -116,6 +116,14 @@ def test_a_site_of_few_iterations_and_another_epsilon(family):
     close(interop.from_site(site).read(streams)[0], u)
     if comb:
         close(maps.res, comb[0].mT)
+
+
+@pytest.mark.parametrize("family", interop.FAMILIES)
+def test_the_epsilon_of_the_norms_is_that_of_the_model(family):
+    site, head = oracle_site(family, rms_norm_eps=0.5), oracle_head(family, rms_norm_eps=0.5)
+    streams = torch.randn(2, 3, STREAMS, DIM)
+    close(interop.from_site(site).read(streams)[0], site(streams)[-1])
+    close(interop.from_head(head)(streams), head(streams))
 
 
 @pytest.mark.parametrize("family", interop.FAMILIES)
