@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...constraints import Constraint, constraint_class
-from ...description import decode_description
+from ...description import LONGEST_DESCRIPTION, decode_description
 from ...gates import Gates, LinearGates, SigmoidGates
 from ...interop import DeepSeekSinkhorn
 from ...numerics import compute_dtype
@@ -18,7 +18,6 @@ from .errors import CheckpointError, one_line
 from .tensors import Tensors
 
 ENDING = "_extra_state"
-LONGEST_DESCRIPTION = 1 << 14  # bytes; a real one takes 300
 MOST_STREAMS, LARGEST_OPTION = 64, 1000  # far above anything published, far below anything slow
 GATES: dict[str, type[Gates]] = {cls.__name__: cls for cls in (LinearGates, SigmoidGates)}
 UNREGISTERED: dict[str, type[Constraint]] = {DeepSeekSinkhorn.__name__: DeepSeekSinkhorn}
