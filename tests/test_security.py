@@ -51,7 +51,7 @@ CALLS = {
     "torch.hub.load",
 }
 SECONDS, KILOBYTES = 5, 300_000
-REPEATS = 40  # of each kind of forgery; explored once with 600 and other seeds
+REPEATS = 40  # of each kind of forgery
 
 
 # --- the source ---------------------------------------------------------------------------------------
@@ -326,6 +326,7 @@ def many_names(state: dict[str, Tensor]) -> bytes:
 PLANTED = {
     "methods shadowed": ("x.pt", lambda s: hostile.archive(with_attributes(s)), 0),
     "a name that is no text": ("x.pt", lambda s: hostile.archive(s | {5: torch.ones(1), None: torch.ones(1)}), 0),
+    "parameters of eight bits": ("x.pt", lambda s: hostile.archive(eight_bits(s)), 0),
     "deflated": ("x.pt", lambda s: hostile.repacked(hostile.archive(s), lambda n, m: m, zipfile.ZIP_DEFLATED), 2),
     "bomb": (
         "x.pt",
@@ -340,6 +341,10 @@ PLANTED = {
     "deep header": ("x.safetensors", lambda s: header(200_000, b'{"a":' * 40_000), 2),
     "tensor of 4 TB": ("x.safetensors", huge_entry, 2),
 }
+
+
+def eight_bits(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: t.to(torch.float8_e4m3fn) if t.is_floating_point() else t for name, t in state.items()}
 
 
 def deep_pickle() -> bytes:
