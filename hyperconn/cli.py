@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from .constraints import constraint_class, list_constraints
 from .inspection.canvas import check_suffix
 from .inspection.checkpoints import checkpoint_continuity, inspect_checkpoint
+from .inspection.checkpoints.errors import printable
 from .inspection.continuity import ContinuityReport
 from .inspection.report import MixingReport
 from .inspection.table import render_table
@@ -91,8 +92,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split())
+        return printable(f"{error.filename}: {error.strerror}")
+    return printable(str(error))
 
 
 if __name__ == "__main__":

@@ -90,9 +90,13 @@ def _connection_tensors(path: Path) -> dict[str, Tensor]:
 
 def _weight_files(path: Path) -> list[Path]:
     index = path / INDEX
-    if index.exists():
-        return [path / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
-    return [path / "model.safetensors"]
+    if not index.exists():
+        return [path / "model.safetensors"]
+    names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    outside = [name for name in names if Path(name).name != name]
+    if outside:
+        raise ValueError(f"load_wrapped: {index} names a file outside its folder, {outside[0]!r}.")
+    return [path / name for name in names]
 
 
 def _load_connections(model: nn.Module, tensors: dict[str, Tensor]) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .errors import CheckpointError, one_line
+from .errors import CheckpointError
 from .tensors import TensorsInMemory
 
 KEYS = ("model", "state_dict", "model_state_dict", "module", "net", "network", "weights")
@@ -34,13 +35,13 @@ def read_archive(path: Path) -> TensorsInMemory:
         raise
     except Exception as error:  # zipfile, pickle and torch raise a dozen kinds for damaged and forged files
         raise CheckpointError(
-            "not a checkpoint of tensors and plain data, or a damaged one "
-            f"({type(error).__name__}: {one_line(error, 90)})"
+            # Without the words of torch, which recommend to load the file all the same.
+            f"not a checkpoint of tensors and plain data, or a damaged one ({type(error).__name__})"
         ) from error
     return TensorsInMemory(find_state_dict(content))
 
 
-def find_state_dict(content: Any) -> Mapping[str, Tensor]:
+def find_state_dict(content: Any) -> dict[str, Any]:
     """The dictionary of tensors in whatever was saved: known keys first, then the one with most tensors.
 
     Raises:
@@ -62,20 +63,20 @@ def _refuse_compression(path: Path) -> None:
 
 
 def _dictionaries(content: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    waiting: list[tuple[str, Any, int]] = [("", content, 0)]
+    waiting: deque[tuple[str, Any, int]] = deque([("", content, 0)])
     seen: set[int] = set()
     while waiting and len(seen) < MOST_DICTS:
-        key, value, depth = waiting.pop(0)
+        key, value, depth = waiting.popleft()
         if not isinstance(value, dict) or id(value) in seen:
             continue
         seen.add(id(value))
         yield key, value
         if depth < DEEPEST:
-            waiting += [(str(name), item, depth + 1) for name, item in value.items() if isinstance(item, dict)]
+            waiting += [(str(name), item, depth + 1) for name, item in dict.items(value) if isinstance(item, dict)]
 
 
 def _num_tensors(candidate: dict[str, Any]) -> int:
-    return sum(isinstance(name, str) and isinstance(value, Tensor) for name, value in candidate.items())
+    return sum(isinstance(name, str) and isinstance(value, Tensor) for name, value in dict.items(candidate))
 
 
 def _kind(content: Any) -> str:

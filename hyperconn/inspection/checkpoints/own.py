@@ -9,16 +9,14 @@ import torch
 from torch import Tensor
 
 from ...constraints import Constraint, constraint_class
-from ...description import decode_description
+from ...description import LONGEST_DESCRIPTION, decode_description
 from ...gates import Gates, LinearGates, SigmoidGates
 from ...interop import DeepSeekSinkhorn
-from ...numerics import compute_dtype
 from ..sites import Site, plain_gates, starting_matrices
 from .errors import CheckpointError, one_line
 from .tensors import Tensors
 
 ENDING = "_extra_state"
-LONGEST_DESCRIPTION = 1 << 14  # bytes; a real one takes 300
 MOST_STREAMS, LARGEST_OPTION = 64, 1000  # far above anything published, far below anything slow
 GATES: dict[str, type[Gates]] = {cls.__name__: cls for cls in (LinearGates, SigmoidGates)}
 UNREGISTERED: dict[str, type[Constraint]] = {DeepSeekSinkhorn.__name__: DeepSeekSinkhorn}
@@ -74,7 +72,7 @@ def _site(tensors: Tensors, prefix: str, description: dict[str, Any]) -> Site:
     k = constraint.num_coordinates
     if bias.dim() != 1 or len(bias) < 2 * n + k:
         raise CheckpointError(f"expected mapping.bias to have at least {2 * n + k} values, got {tuple(bias.shape)}")
-    bias = bias.to(compute_dtype(bias))
+    bias = bias if bias.dtype == torch.float64 else bias.float()  # no dtype is promoted with one of eight bits
     matrix = constraint(bias[len(bias) - k :])
     gates = _gates(description["mapping"]) if len(bias) == 2 * n + k else None
     pre, post = (None, None) if gates is None else (gates.pre(bias[:n]), gates.post(bias[n : 2 * n]))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .errors import CheckpointError
+from .errors import CheckpointError, printable
 
 WRAPPERS = re.compile(r"(?<![^.])(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 
@@ -24,10 +24,15 @@ class Tensors(Mapping[str, Tensor], ABC):
 
 
 class TensorsInMemory(Tensors):
-    """A state dict that was loaded (mapped from the file, rather)."""
+    """A state dict that was loaded (mapped from the file, rather); what is no tensor with a name is left out."""
 
-    def __init__(self, state: Mapping[str, Any]):
-        self._state = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    def __init__(self, state: dict[str, Any]):
+        # A file can put attributes on what it holds, which would stand in for methods: call those of the class.
+        self._state = {
+            name: Tensor.detach(value)
+            for name, value in dict.items(state)
+            if isinstance(name, str) and isinstance(value, Tensor)
+        }
 
     def __getitem__(self, name: str) -> Tensor:
         return checked(name, self._state[name])
@@ -63,12 +68,12 @@ class Joined(Tensors):
 
 
 class Renamed(Tensors):
-    """Without what torch.compile, DDP and FSDP put into names."""
+    """Without what torch.compile, DDP and FSDP put into names, and without control characters."""
 
     def __init__(self, tensors: Tensors):
         self._tensors = tensors
-        renamed = {plain_name(name): name for name in tensors}
-        self._names = renamed if len(renamed) == len(tensors) else {name: name for name in tensors}
+        renamed = {printable(plain_name(name)): name for name in tensors}
+        self._names = renamed if len(renamed) == len(tensors) else {printable(name): name for name in tensors}
 
     def __getitem__(self, name: str) -> Tensor:
         return self._tensors[self._names[name]]
