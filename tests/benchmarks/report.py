@@ -1,4 +1,4 @@
-"""Write docs/performance.md and its picture from a run of the benchmarks: ``python tests/benchmarks/report.py RUN.json``."""
+"""Write docs/performance.md and its picture from a run of the benchmarks: ``python tests/benchmarks/report.py RUN.json …``."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ COLUMNS = [
 
 
 class Run:
-    """The ratios of one run: each call's median over the median of its reference, timed in turn with it."""
+    """The ratios of a run, in one file or several: each call's median over the median of its reference, timed in turn with it."""
 
-    def __init__(self, path: str):
-        document = json.loads(Path(path).read_text())
-        self.cases = [case["extra_info"] | {"ratio": ratio(case)} for case in document["benchmarks"]]
+    def __init__(self, paths: list[str]):
+        documents = [json.loads(Path(path).read_text()) for path in paths]
+        self.cases = [case["extra_info"] | {"ratio": ratio(case)} for run in documents for case in run["benchmarks"]]
         self.threads = self.cases[0]["threads"]
-        self.date = document["datetime"][:10]
+        self.date = documents[0]["datetime"][:10]
 
     def all(self, **facts: Any) -> list[dict[str, Any]]:
         return [case for case in self.cases if facts.items() <= case.items()]
@@ -140,7 +140,7 @@ def page(run: Run) -> str:
         [
             "# Performance",
             "",
-            "Written by `make bench` from one run; every figure is a ratio of medians, the two timed in turn.",
+            "Written by `make bench`; every figure is a ratio of two medians, the two calls timed in turn.",
             f"Machine: {where}. No GPU was at hand, and nothing is claimed for one.",
             "",
             "![What a site costs, in bare passes over its streams](images/performance.png)",
@@ -199,7 +199,7 @@ def picture(run: Run, path: Path) -> None:
 
 
 def main() -> None:
-    run = Run(sys.argv[1])
+    run = Run(sys.argv[1:])
     picture(run, DOCS / "images" / "performance.png")
     (DOCS / "performance.md").write_text(page(run))
     print("\n".join(aims(run)))
