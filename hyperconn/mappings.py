@@ -144,6 +144,17 @@ class DynamicMapping(Mapping):
     def weight_shape(self) -> tuple[int, int]:
         """Rows are logits, columns what they are read from."""
 
+    @abstractmethod
+    def project(self, streams: Tensor) -> tuple[Tensor, Tensor]:
+        """``(..., n, C) -> (..., 2n + k)``, and the streams for whoever uses them next."""
+
+    def forward(self, streams: Tensor) -> Mapped:
+        with outside_autocast(streams):
+            return self._gated(*self.project(streams))
+
+    def logits(self, streams: Tensor) -> Tensor:
+        return self.project(streams)[0]
+
     def reset_parameters(self) -> None:
         super().reset_parameters()
         nn.init.constant_(self.scale, SCALE_START)
@@ -166,14 +177,7 @@ class FlatMapping(DynamicMapping):
     def weight_shape(self) -> tuple[int, int]:
         return self.num_logits, self.streams * self.dim
 
-    def forward(self, streams: Tensor) -> Mapped:
-        with outside_autocast(streams):
-            return self._gated(*self._project(streams))
-
-    def logits(self, streams: Tensor) -> Tensor:
-        return self._project(streams)[0]
-
-    def _project(self, streams: Tensor) -> tuple[Tensor, Tensor]:
+    def project(self, streams: Tensor) -> tuple[Tensor, Tensor]:
         return fast.project(streams, self.weight, self._scales(), self.bias, self.epsilon)
 
 
@@ -193,12 +197,13 @@ class PerStreamMapping(DynamicMapping):
         num_coordinates = self.num_logits - 2 * self.streams
         return 2 + -(-num_coordinates // self.streams), self.dim
 
-    def logits(self, streams: Tensor) -> Tensor:
-        wide = streams.to(compute_dtype(streams))
-        inverse_rms = (wide.square().mean(-1, keepdim=True) + self.epsilon).rsqrt()
-        by_stream = ((wide @ self.weight.to(wide.dtype).mT) * inverse_rms).tanh()
-        dynamic = by_stream.mT.flatten(-2)[..., : self.num_logits]
-        return torch.addcmul(self.bias.to(wide.dtype), dynamic, self._scales().to(wide.dtype))
+    def project(self, streams: Tensor) -> tuple[Tensor, Tensor]:
+        one, zero = self.weight.new_ones(len(self.weight)), self.weight.new_zeros(len(self.weight))
+        # Every stream is normalised on its own: a single stream of its own to what normalises all together.
+        by_stream, alone = fast.project(streams.unsqueeze(-2), self.weight, one, zero, self.epsilon)
+        dynamic = by_stream.tanh().mT.flatten(-2)[..., : self.num_logits]
+        wide = dynamic.dtype
+        return torch.addcmul(self.bias.to(wide), dynamic, self._scales().to(wide)), alone.squeeze(-2)
 
 
 MAPPINGS: dict[str, type[Mapping]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -34,6 +35,7 @@ def against(benchmark) -> Callable[..., None]:
 
 
 @pytest.fixture(autouse=True)
-def seeded():
+def fresh_state():
+    torch.set_num_threads(os.cpu_count() or 1)  # the suite runs on one
     torch.manual_seed(0)
     torch._dynamo.reset()

@@ -55,6 +55,14 @@ def measure(against, site: Site, x: Tensor, way: str, **facts) -> None:
         against(both_ways(site, x), both_ways(bare_pass, x), kind="site", way=way, **facts)
 
 
+@pytest.mark.parametrize("name", [*hc.list_constraints(), *PEERS])
+def test_beside_sinkhorn(against, name):
+    """Two sites in turn, which says more of their ratio than each beside the short bare pass."""
+    x = streams(TOKENS, STREAMS, DIM)
+    site = peer(name, STREAMS, DIM) if name in PEERS else ours(name, STREAMS, DIM)
+    against(both_ways(site, x), both_ways(ours("sinkhorn", STREAMS, DIM), x), 25, kind="beside sinkhorn", name=name)
+
+
 @pytest.mark.parametrize("recompute", [True, hc.recompute.keep_nothing], ids=["keep_products", "keep_nothing"])
 def test_recompute(against, recompute):
     x = streams(TOKENS, STREAMS, DIM)
@@ -79,7 +87,7 @@ def test_width(against, n, dim):
 def test_length(against, tokens):
     x, base = streams((1, tokens), STREAMS, DIM), streams(TOKENS, STREAMS, DIM)
     site = ours("sinkhorn", STREAMS, DIM)
-    against(both_ways(site, x), both_ways(site, base), 7, kind="length", tokens=tokens)
+    against(both_ways(site, x), both_ways(site, base), 11, kind="length", tokens=tokens)
 
 
 def test_a_single_stream(against):
