@@ -36,7 +36,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-json=$(VENV)/benchmarks.json -W default
 	$(BIN)/python tests/benchmarks/report.py $(VENV)/benchmarks.json
 
-# Other interpreters and builds of torch, as far as this machine has them; hours of downloads where torch comes with CUDA.
+# Other interpreters and builds of torch, as far as this machine has them; gigabytes where torch comes with CUDA.
 compat: $(VENV)/.created
 	$(BIN)/python tools/compatibility.py
 

@@ -199,7 +199,7 @@ class PerStreamMapping(DynamicMapping):
 
     def project(self, streams: Tensor) -> tuple[Tensor, Tensor]:
         one, zero = self.weight.new_ones(len(self.weight)), self.weight.new_zeros(len(self.weight))
-        # Every stream is normalised on its own: a single stream of its own to what normalises all together.
+        # As if each stream were all the streams there are, so that it is normalised on its own.
         by_stream, alone = fast.project(streams.unsqueeze(-2), self.weight, one, zero, self.epsilon)
         dynamic = by_stream.tanh().mT.flatten(-2)[..., : self.num_logits]
         wide = dynamic.dtype

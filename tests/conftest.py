@@ -35,6 +35,17 @@ def branch(dim: int, dropout: float = 0.0) -> nn.Module:
     return nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, dim), nn.GELU(), nn.Dropout(dropout), nn.Linear(dim, dim))
 
 
+class ConstantBranch(nn.Module):
+    """Writes the same learned unit vector whatever it reads."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.direction = nn.Parameter(nn.functional.normalize(torch.randn(dim), dim=0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.direction.to(x.dtype).expand_as(x)
+
+
 def relative_error(got: torch.Tensor, expected: torch.Tensor) -> float:
     return ((got - expected).norm() / expected.norm()).item()
 

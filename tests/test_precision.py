@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from conftest import branch, relative_error, supported
+from conftest import ConstantBranch, branch, relative_error, supported
 from torch import nn
 
 import hyperconn as hc
@@ -99,15 +99,7 @@ def test_gate_gradients_do_not_lose_precision_with_the_width(width):
 
 
 def test_bf16_drift_over_many_layers_is_that_of_the_plain_residual():
-    class Unit(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.direction = nn.Parameter(nn.functional.normalize(torch.randn(64), dim=0))
-
-        def forward(self, x):
-            return self.direction.to(x.dtype).expand_as(x)
-
-    x, blocks = torch.randn(4, 64), [Unit() for _ in range(64)]
+    x, blocks = torch.randn(4, 64), [ConstantBranch(64) for _ in range(64)]
     stack = hc.HyperStack(blocks, 64, 4, constraint="shc")
     plain = {dtype: x.to(dtype) for dtype in (torch.bfloat16, torch.float32)}
     for block in blocks:

@@ -258,3 +258,11 @@ def test_a_branch_that_changes_a_kept_product_in_place_is_noticed():
         hc.HyperConnection(8, STREAMS, in_place, recompute=True)(x).sum().backward()
     model = hc.HyperConnection(8, STREAMS, in_place, recompute=keep_nothing)
     assert_same(gradients(model, x), gradients(twin(model), x))
+
+
+def test_batch_norm_in_the_branch_counts_the_second_call():
+    norm = nn.BatchNorm1d(8)
+    for recompute, calls in ((False, 1), (True, 2)):
+        norm.reset_running_stats()
+        hc.HyperConnection(8, STREAMS, norm, recompute=recompute)(torch.randn(3, STREAMS, 8)).sum().backward()
+        assert norm.num_batches_tracked == calls

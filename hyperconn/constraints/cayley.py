@@ -27,19 +27,16 @@ def cayley_rotation(angles: Tensor, size: int) -> Tensor:
         return _space_rotation(angles, size)
     if size == 4:
         return _four_dimensional_rotation(angles)
-    # With the inverse as it is, and not a solve, the gradient is two products.
-    identity = _identity(size, angles)
-    return 2 * torch.linalg.inv_ex(identity + skew_matrix(angles, size)).inverse - identity
+    return 2 * _half_sum(angles, size) - _identity(size, angles)
 
 
 def squared_rotation(angles: Tensor, size: int) -> Tensor:
     """Entries of :func:`cayley_rotation` squared: ``(..., r(r−1)/2) -> (..., r, r)``."""
     if size <= 4:
         return cayley_rotation(angles, size).square()
-    # (2 P − I)² entry by entry, from the inverse P alone: then P is all that a gradient needs.
-    identity = _identity(size, angles)
-    inverse = torch.linalg.inv_ex(identity + skew_matrix(angles, size)).inverse
-    return 4 * inverse.square() - inverse * (4 * identity) + identity
+    # (2 P − I)² entry by entry: then P is all that a gradient needs.
+    identity, half_sum = _identity(size, angles), _half_sum(angles, size)
+    return 4 * half_sum.square() - half_sum * (4 * identity) + identity
 
 
 def skew_matrix(angles: Tensor, size: int) -> Tensor:
@@ -49,6 +46,11 @@ def skew_matrix(angles: Tensor, size: int) -> Tensor:
     above, below = (row * size + column).unsqueeze(-1), (column * size + row).unsqueeze(-1)
     signs = (entry == above).to(angles.dtype) - (entry == below).to(angles.dtype)
     return (angles @ signs).unflatten(-1, (size, size))
+
+
+def _half_sum(angles: Tensor, size: int) -> Tensor:
+    """``P = (I + A)⁻¹ = (Q + I) / 2``; as an inverse, and not a solve, its gradient is two products."""
+    return torch.linalg.inv_ex(_identity(size, angles) + skew_matrix(angles, size)).inverse
 
 
 def _space_rotation(angles: Tensor, size: int) -> Tensor:

@@ -6,15 +6,24 @@ import functools
 from pathlib import Path
 
 import torch
-from models import VARIANTS, assert_same, batch, full_batch_gradients, gradients, loss_of, model_of, part
+from models import (
+    BF16,
+    ROUNDING,
+    VARIANTS,
+    assert_recomputation_changes_nothing,
+    assert_same,
+    batch,
+    full_batch_gradients,
+    gradients,
+    loss_of,
+    model_of,
+    part,
+)
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import hyperconn as hc
-
-ROUNDING = 1e-11
-BF16 = 4e-2
 
 
 def check_ddp_gradients_are_those_of_the_full_batch(rank: int, folder: Path) -> None:
@@ -45,10 +54,7 @@ def check_ddp_with_checkpointing_and_dropout(rank: int, folder: Path) -> None:
     for reentrant in (False, True):
         plain, checkpointed = (DistributedDataParallel(model_of(dropout=0.3, constraint="shc")) for _ in range(2))
         recompute_connections(checkpointed, reentrant)
-        for model in (plain, checkpointed):
-            torch.manual_seed(rank)
-            loss_of(model, part(batch(), rank)).backward()
-        assert_same(gradients(checkpointed), gradients(plain), ROUNDING)
+        assert_recomputation_changes_nothing(plain, checkpointed, rank)
 
 
 def check_ddp_with_recompute_and_dropout(rank: int, folder: Path) -> None:
@@ -57,10 +63,7 @@ def check_ddp_with_recompute_and_dropout(rank: int, folder: Path) -> None:
             DistributedDataParallel(model_of(dropout=0.3, constraint="shc", recompute=recompute))
             for recompute in (False, policy)
         )
-        for model in (plain, recomputing):
-            torch.manual_seed(rank)
-            loss_of(model, part(batch(), rank)).backward()
-        assert_same(gradients(recomputing), gradients(plain), ROUNDING)
+        assert_recomputation_changes_nothing(plain, recomputing, rank)
 
 
 def recompute_connections(model: nn.Module, reentrant: bool) -> None:

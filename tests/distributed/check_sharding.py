@@ -5,8 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from check_data_parallel import BF16, ROUNDING, recompute_connections
-from models import VARIANTS, assert_same, batch, full_batch_gradients, gradients, loss_of, model_of, part
+from check_data_parallel import recompute_connections
+from models import (
+    BF16,
+    ROUNDING,
+    VARIANTS,
+    assert_recomputation_changes_nothing,
+    assert_same,
+    batch,
+    full_batch_gradients,
+    gradients,
+    loss_of,
+    model_of,
+    part,
+)
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -74,10 +86,7 @@ def check_fsdp_with_checkpointing_and_dropout(rank: int, folder: Path) -> None:
     for reentrant in (False, True):
         plain, checkpointed = (shard_connections(model_of(dropout=0.3, constraint="mhc")) for _ in range(2))
         recompute_connections(checkpointed, reentrant)
-        for model in (plain, checkpointed):
-            torch.manual_seed(rank)
-            loss_of(model, part(batch(), rank)).backward()
-        assert_same(gradients(checkpointed), gradients(plain), ROUNDING)
+        assert_recomputation_changes_nothing(plain, checkpointed, rank)
 
 
 def check_fsdp_with_recompute_and_dropout(rank: int, folder: Path) -> None:
@@ -86,10 +95,7 @@ def check_fsdp_with_recompute_and_dropout(rank: int, folder: Path) -> None:
             plain, recomputing = (
                 shard(model_of(dropout=0.3, constraint="mhc", recompute=recompute)) for recompute in (False, policy)
             )
-            for model in (plain, recomputing):
-                torch.manual_seed(rank)
-                loss_of(model, part(batch(), rank)).backward()
-            assert_same(gradients(recomputing), gradients(plain), ROUNDING)
+            assert_recomputation_changes_nothing(plain, recomputing, rank)
 
 
 def shard_branches(model: nn.Module) -> nn.Module:

@@ -8,7 +8,7 @@ import io
 import pytest
 import torch
 from claims import assert_claims
-from conftest import branch, relative_error
+from conftest import ConstantBranch, branch, relative_error
 from reported_sites import MAPPINGS, every_constraint, every_mapping, every_small_size, moved
 from torch import nn
 
@@ -71,18 +71,9 @@ def test_saving_and_loading_a_cast_model_keeps_the_bits_of_its_connections(name,
     assert {p.dtype for key, p in after.items() if key not in before} == {dtype}
 
 
-class Unit(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.direction = nn.Parameter(nn.functional.normalize(torch.randn(64), dim=0))
-
-    def forward(self, x):
-        return self.direction.to(x.dtype).expand_as(x)
-
-
 @every_constraint
 def test_bf16_streams_drift_little_over_64_layers(name):
-    stack = moved(hc.HyperStack([Unit() for _ in range(64)], 64, 4, constraint=name), 0.01)
+    stack = moved(hc.HyperStack([ConstantBranch(64) for _ in range(64)], 64, 4, constraint=name), 0.01)
     x = torch.randn(4, 64)
     narrow = stack(x.bfloat16())
     assert narrow.isfinite().all()
