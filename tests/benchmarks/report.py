@@ -198,6 +198,7 @@ def picture(run: Run, path: Path) -> None:
     colours = ["tab:orange" if case["name"] in (DEEPSEEK, MHC_V2) else "tab:blue" for case in cases]
     bars = axes.barh([case["name"] for case in cases], [case["ratio"] for case in cases], color=colours)
     axes.bar_label(bars, fmt="%.1f", padding=3)
+    axes.margins(x=0.1)
     axes.axvline(BARE, color="black", linewidth=0.8)
     axes.set_xlabel("one site, forward + backward, float32, eager: passes over the streams (x + 1 = 1)")
     figure.savefig(path, dpi=110)
