@@ -154,8 +154,9 @@ class SphericalRetraction(Retraction):
 
     def _retract(self, x: Tensor, proposal: Tensor) -> Tensor:
         radius_squared = self._radius(x.shape[-1]) ** 2
-        along = (x * proposal).sum(-1, keepdim=True) / radius_squared
-        tangent = proposal - along * x
+        tangent = _tangent(x, proposal, radius_squared)
+        # Again, because of a large proposal along x the first leaves its rounding, which points anywhere.
+        tangent = _tangent(x, tangent, radius_squared)
         cosine, sinc = _arc(tangent.square().sum(-1, keepdim=True) / radius_squared, self.p)
         return cosine * x + sinc * tangent
 
@@ -173,6 +174,10 @@ def as_retraction(retraction: str | float | Retraction | None) -> Retraction | N
     if retraction is None or isinstance(retraction, Retraction):
         return retraction
     return SphericalRetraction(retraction)
+
+
+def _tangent(x: Tensor, vector: Tensor, radius_squared: float) -> Tensor:
+    return vector - (x * vector).sum(-1, keepdim=True) / radius_squared * x
 
 
 def _arc(r_squared: Tensor, p: float) -> tuple[Tensor, Tensor]:

@@ -71,7 +71,7 @@ def build(configuration: Configuration) -> tuple[hc.HyperConnection, Tensor, Ten
         configuration.dim, n, bounded_branch(configuration.dim), constraint=name, layer_index=configuration.seed,
         mapping=configuration.mapping, retraction=configuration.retraction, init=configuration.init,
     )  # fmt: skip
-    disturb(connection, _bounded_logits(configuration, connection))
+    disturb(connection, *_deviations(configuration, connection))
     connection.to(configuration.dtype)
     leaf, streams = layout(tokens(configuration), configuration.layout)
     return connection, leaf, streams if connection.retraction is None else connection.retraction.project(streams)
@@ -82,13 +82,13 @@ def bounded_branch(dim: int) -> nn.Module:
     return nn.Sequential(nn.Linear(dim, dim), nn.Tanh(), nn.Linear(dim, dim))
 
 
-def disturb(connection: hc.HyperConnection, logits: float) -> None:
-    """Move static logits by the given deviation, and give the dynamic part an effect of order one."""
+def disturb(connection: hc.HyperConnection, logits: float, weights: float = 1.0) -> None:
+    """Move static logits and the weights of the dynamic part by the given deviations."""
     if connection.mapping is None:
         return
     with torch.no_grad():
         for name, parameter in connection.mapping.named_parameters():
-            deviation = logits if name == "bias" else 1.0
+            deviation = {"bias": logits, "weight": weights}.get(name, 1.0)
             parameter.add_(deviation * torch.randn_like(parameter))
 
 
@@ -128,8 +128,10 @@ def autocast(configuration: Configuration) -> contextlib.AbstractContextManager:
     return torch.autocast("cpu", dtype=configuration.autocast)
 
 
-def _bounded_logits(configuration: Configuration, connection: hc.HyperConnection) -> float:
-    """Where H or the gates have no bound, float16 overflows as it must: keep those of order one."""
+def _deviations(configuration: Configuration, connection: hc.HyperConnection) -> tuple[float, float]:
+    """Where H or the gates have no bound, float16 overflows as it must: keep static and dynamic logits of order one."""
     linear = connection.mapping is not None and isinstance(connection.mapping.gates, hc.gates.LinearGates)
     unbounded = linear or not connection.constraint.nonexpansive
-    return min(configuration.logits, 1.0) if unbounded and configuration.has_float16 else configuration.logits
+    if not (unbounded and configuration.has_float16):
+        return configuration.logits, 1.0
+    return min(configuration.logits, 1.0), (configuration.streams * configuration.dim) ** -0.5

@@ -90,6 +90,23 @@ def test_every_gradient_equals_the_specification(leading, n, dtype):
         assert one.numel() == 0 or relative_error(one, other) <= bound
 
 
+@pytest.mark.parametrize("size", [1e-12, 1e12, 1e17])
+def test_huge_and_tiny_streams_keep_the_gradient_through_the_normalisation(size):
+    a = arguments((17,), 4, torch.float32)
+    a["streams"] = (size * a["streams"].detach()).requires_grad_()
+    exact = reference(a)
+    names = ("streams", "weight", "scale", "bias")
+    outputs = (
+        functional.project(*(exact[name] for name in names), 1e-30),
+        fast.project(*(a[name] for name in names), 1e-30)[0],
+    )
+    cotangent = torch.randn_like(outputs[0])
+    expected = torch.autograd.grad(outputs[0], [exact[name] for name in names], cotangent)
+    got = torch.autograd.grad(outputs[1], [a[name] for name in names], cotangent.float())
+    for one, other in zip(got, expected, strict=True):
+        assert relative_error(size * one.double(), size * other) <= 8 * tolerance(torch.float32, 4 * C)
+
+
 @SIZES
 def test_static_maps_are_broadcast_and_their_gradients_summed(n):
     a = arguments((3, 5), n, torch.float64)

@@ -82,6 +82,16 @@ def test_norms_are_kept_over_a_thousand_steps(p, dtype, tolerance):
 
 
 @pytest.mark.parametrize("p", ORDERS)
+def test_a_large_proposal_along_the_point_does_not_leave_the_sphere(p):
+    """Its tangent part is a small difference of large numbers."""
+    retraction = hc.SphericalRetraction(p)
+    x = retraction.project(torch.randn(64, 16))
+    proposal = 1e4 * x + torch.randn_like(x)
+    norms = retraction(x, proposal).double().norm(dim=-1) / 4
+    assert (norms - 1).abs().max() <= 1e-6
+
+
+@pytest.mark.parametrize("p", ORDERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_zero_steps_and_zero_streams_are_finite(p, dtype):
     retraction = hc.SphericalRetraction(p)

@@ -70,15 +70,16 @@ class Project(Function):
         dW = dα = db = None
         with outside_autocast(streams):
             V, dm, α = by_token(streams.flatten(-2), 1, wide), by_token(dm, 1, wide), scale.to(wide)
-            along, draw = dm * raw, dm * (inverse_rms * α)
+            along, draw = dm * (raw * inverse_rms), dm * (inverse_rms * α)
             if needs[0]:
                 dX = owned(dX, streams)
-                pull = torch.mv(along, α).unsqueeze(-1) * inverse_rms.pow(3) / -V.shape[-1]
+                # One factor at a time: the cube of a small inverse RMS is 0 in float32.
+                pull = torch.mv(along, α).unsqueeze(-1) * inverse_rms * inverse_rms / -V.shape[-1]
                 _add_terms(dX.view(V.shape), V, pull, draw, weight.to(wide))
             if needs[1]:
                 dW = (draw.mT @ V).to(weight.dtype)
             if needs[2]:
-                dα = torch.mv(along.mT, inverse_rms.squeeze(-1)).to(scale.dtype)
+                dα = along.sum(0).to(scale.dtype)
             if needs[3]:
                 db = dm.sum(0).to(bias.dtype)
         return dX, dW, dα, db, None
