@@ -6,7 +6,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 PYTEST_OPTIONS ?= -n 2
 DEMO_OPTIONS ?=
 
-.PHONY: demo test lint bench coverage compat mutations clean
+.PHONY: demo test lint bench coverage random compat mutations clean
 
 # Trains one GPT per constraint on the source text of the Python standard library, then shows what they learned.
 demo: $(VENV)/.train
@@ -27,6 +27,10 @@ lint: $(VENV)/.test
 
 coverage: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_OPTIONS) --cov --cov-report=term-missing
+
+# Ten thousand sites of every kind, drawn from a seed, forward and backward; what breaks a promise is printed.
+random: $(VENV)/.test
+	$(BIN)/python tests/random_configurations.py --count 10000 --seed 1
 
 # Plants classic faults in copies of the tree and checks that the tests notice each of them; writes docs/testing.md.
 mutations: $(VENV)/.test
