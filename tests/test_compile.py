@@ -99,6 +99,23 @@ def test_compiled_equals_eager_for_gradients_from_one_to_1e8(options):
         assert_near(output_and_gradients(compiled, parameters, x, size * direction), eager, 1e-5)
 
 
+@pytest.mark.parametrize("constraint", hc.list_constraints())
+def test_a_compiled_function_may_hold_a_transform(constraint):
+    """Of ``torch.func``, such as the gradient per sample."""
+    model = site(constraint=constraint)
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+    def loss(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        return torch.func.functional_call(model, parameters, (x,)).square().sum()
+
+    per_sample = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))
+    x = streams(model)
+    expected = per_sample(parameters, x)
+    got = torch.compile(per_sample, fullgraph=True, backend="aot_eager")(parameters, x)
+    for name, gradient in got.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("constraint", ["sinkhorn", "spectral-sphere", "permutation"])
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from conftest import relative_error
 from torch import Tensor
 
 from hyperconn import fast, functional
+from hyperconn.fast import matmul
 from hyperconn.numerics import tolerance
 
 TOKENS = pytest.mark.parametrize("leading", [(), (1,), (17,), (3, 11), (2049,), (0,), (2, 0)], ids=str)
@@ -16,19 +17,19 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.b
 C = 12
 
 
-def arguments(leading: tuple[int, ...], n: int, dtype: torch.dtype) -> dict[str, Tensor]:
+def arguments(leading: tuple[int, ...], n: int, dtype: torch.dtype, dim: int = C) -> dict[str, Tensor]:
     """Leaves for the three functions; maps are at least float32, as a site makes them."""
     wide = torch.promote_types(dtype, torch.float32)
     m = 2 * n + n * n
     return {
-        "streams": leaf(*leading, n, C, dtype=dtype),
-        "weight": leaf(m, n * C, dtype=wide),
+        "streams": leaf(*leading, n, dim, dtype=dtype),
+        "weight": leaf(m, n * dim, dtype=wide),
         "scale": leaf(m, dtype=wide),
         "bias": leaf(m, dtype=wide),
         "pre": leaf(*leading, n, dtype=wide),
         "post": leaf(*leading, n, dtype=wide),
         "res": leaf(*leading, n, n, dtype=wide),
-        "y": leaf(*leading, C, dtype=dtype),
+        "y": leaf(*leading, dim, dtype=dtype),
     }
 
 
@@ -73,13 +74,42 @@ def backward(outputs: tuple[Tensor, ...], inputs: dict[str, Tensor], cotangents:
 @SIZES
 @DTYPES
 def test_every_gradient_equals_the_specification(leading, n, dtype):
-    a = arguments(leading, n, dtype)
+    assert_equals_the_specification(arguments(leading, n, dtype))
+
+
+@pytest.mark.parametrize("n", [4, 8])
+@pytest.mark.parametrize("tokens", [700, 512], ids=["a broken chunk", "whole chunks"])
+@pytest.mark.parametrize("onednn", [True, False], ids=["oneDNN", "no oneDNN"])
+def test_products_of_the_size_of_a_model(n, tokens, onednn, monkeypatch):
+    if onednn and not matmul.onednn_at_hand():
+        pytest.skip("NOT TESTED: this build of PyTorch has no oneDNN")
+    calls = count_calls(monkeypatch, "_onednn")
+    monkeypatch.setattr(matmul, "onednn_at_hand", lambda: onednn)
+    assert_equals_the_specification(arguments((tokens,), n, torch.float32, dim=512))
+    # The product of the forward and the gradient of the weight; and for many logits the gradient of the streams.
+    chunks = -(-tokens // matmul.CHUNK) if n == 8 else 0
+    assert len(calls) == (2 + chunks if onednn else 0)
+
+
+def count_calls(monkeypatch, name: str) -> list[str]:
+    original, calls = getattr(matmul, name), []
+
+    def counted(*arguments):
+        calls.append(name)
+        return original(*arguments)
+
+    monkeypatch.setattr(matmul, name, counted)
+    return calls
+
+
+def assert_equals_the_specification(a: dict[str, Tensor]) -> None:
+    dtype, (n, dim) = a["streams"].dtype, a["streams"].shape[-2:]
     exact, outputs = specified(reference(a)), handwritten(a)
     cotangents = [torch.randn_like(output) for output in exact]
     exact_inputs = reference(a)
     expected = backward(specified(exact_inputs), exact_inputs, cotangents)
     got = backward(outputs, a, cotangents)
-    bound = 8 * tolerance(dtype, n * C)
+    bound = 8 * tolerance(dtype, n * dim)
     for name, gradient in got.items():
         assert gradient.shape == a[name].shape
         assert gradient.dtype == a[name].dtype

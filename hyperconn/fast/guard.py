@@ -13,13 +13,18 @@ def fusing() -> bool:
     return torch.compiler.is_compiling() and not exporting()
 
 
+def transforming() -> bool:
+    """Whether ``torch.func`` transforms what is computed now."""
+    return torch._C._are_functorch_transforms_active()
+
+
 def handwritten(*tensors: Tensor) -> bool:
     """Whether a hand-written gradient may stand in for the specification: with plain eager tensors only.
 
     Transforms (``torch.func``, forward-mode derivatives) and tensor subclasses bring rules of their own
     for the operations of the specification.
     """
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() or torch._C._are_functorch_transforms_active():
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() or transforming():
         return False
     return all(_is_plain(tensor) for tensor in tensors)
 

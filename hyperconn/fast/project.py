@@ -13,6 +13,7 @@ from .. import functional
 from ..numerics import compute_dtype, outside_autocast
 from . import compiled
 from .guard import fusing, handwritten
+from .matmul import add_product, matmul_transposed
 from .ownership import owned
 from .pullback import Gradients, pullback
 from .shapes import by_token
@@ -50,7 +51,7 @@ class Project(Function):
             V = by_token(streams.flatten(-2), 1, wide)
             norm = torch.linalg.vector_norm(V, dim=-1, keepdim=True)
             inverse_rms = (norm.square() / V.shape[-1] + epsilon).rsqrt()
-            raw = V @ weight.to(wide).mT
+            raw = matmul_transposed(V, weight.to(wide))
             m = torch.empty(streams.shape[:-2] + bias.shape, dtype=wide, device=streams.device)
             torch.addcmul(bias.to(wide), raw, inverse_rms * scale.to(wide), out=m.view(raw.shape))
         ctx.save_for_backward(streams, weight, scale, bias, raw, inverse_rms)
@@ -77,7 +78,7 @@ class Project(Function):
                 pull = torch.mv(along, α).unsqueeze(-1) * inverse_rms * inverse_rms / -V.shape[-1]
                 _add_terms(dX.view(V.shape), V, pull, draw, weight.to(wide))
             if needs[1]:
-                dW = (draw.mT @ V).to(weight.dtype)
+                dW = matmul_transposed(draw.mT, V.mT).to(weight.dtype)
             if needs[2]:
                 dα = along.sum(0).to(scale.dtype)
             if needs[3]:
@@ -88,7 +89,7 @@ class Project(Function):
 def _add_terms(total: Tensor, V: Tensor, pull: Tensor, draw: Tensor, weight: Tensor) -> None:
     """``total += pull V + draw W``: through the normalisation and through the product."""
     if total.dtype == V.dtype:
-        total.addcmul_(V, pull).addmm_(draw, weight)
+        add_product(total.addcmul_(V, pull), draw, weight)
     else:
         total.add_(torch.addmm(V * pull, draw, weight))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import statistics
 import time
@@ -10,9 +11,22 @@ from collections.abc import Callable
 import pytest
 import torch
 
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
+
+
+@pytest.fixture(autouse=True, scope="session")
+def memory_kept() -> bool:
+    """Whether freed memory stays with the process, as it does with the allocator of a GPU.
+
+    Else a call has fresh pages mapped now and then, which can cost more than all that is measured, and falls
+    the more often on those that allocate more.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and bool(mallopt(M_TRIM_THRESHOLD, 2**31 - 1) and mallopt(M_MMAP_MAX, 0))
+
 
 @pytest.fixture
-def against(benchmark) -> Callable[..., None]:
+def against(benchmark, memory_kept) -> Callable[..., None]:
     """``against(call, reference, rounds)``: the benchmark is the call's; the reference's median stands beside it."""
 
     def measure(
@@ -29,6 +43,7 @@ def against(benchmark) -> Callable[..., None]:
         benchmark.extra_info |= facts | {
             "reference": statistics.median(taken[2:]),
             "threads": torch.get_num_threads(),
+            "memory kept": memory_kept,
         }
 
     return measure

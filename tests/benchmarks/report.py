@@ -30,6 +30,7 @@ class Run:
         documents = [json.loads(Path(path).read_text()) for path in paths]
         self.cases = [case["extra_info"] | {"ratio": ratio(case)} for run in documents for case in run["benchmarks"]]
         self.threads = self.cases[0]["threads"]
+        self.memory = "stays with" if self.cases[0]["memory kept"] else "may leave"
         self.date = documents[0]["datetime"][:10]
 
     def all(self, **facts: Any) -> list[dict[str, Any]]:
@@ -148,6 +149,7 @@ def page(run: Run) -> str:
             "",
             "Written by `make bench`; every figure is a ratio of two medians, the two calls timed in turn.",
             f"Machine: {where}. No GPU was at hand, and nothing is claimed for one.",
+            f"Freed memory {run.memory} the process; where it may leave, a call now and then waits for fresh pages.",
             "",
             "![What a site costs, in bare passes over its streams](images/performance.png)",
             "",

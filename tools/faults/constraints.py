@@ -24,17 +24,22 @@ CONSTRAINTS = (
         "Sinkhorn starts from exp without the maximum subtracted",
         "hyperconn/constraints/balancing.py",
         "_tokens_last(logits).log_softmax(0).softmax(1)",
-        "_tokens_last(logits).exp()\n"
-        "        matrix = matrix / matrix.sum(0)\n"
-        "        matrix = matrix / matrix.sum(1, True)",
+        "_tokens_last(logits).exp()\n    matrix = matrix / matrix.sum(0)\n    matrix = matrix / matrix.sum(1, True)",
         (CORE + "test_sinkhorn_rows_are_exact_for_any_logits", LAWS + "test_lands_in_the_set"),
     ),
     Fault(
         "gradient of the first Sinkhorn pair left out",
         "hyperconn/constraints/balancing.py",
-        "        _unscale(d_log, columns.exp_(), 0)\n",
+        "    _unscale(d_log, columns.exp_(), 0)\n",
         "",
         (CORE + "test_sinkhorn_has_the_gradient_of_its_few_iterations",),
+    ),
+    Fault(
+        "compiled Sinkhorn with the gradient of one iteration",
+        "hyperconn/constraints/balancing.py",
+        "_gradient_opaquely(logits, gradient, ctx.iterations)",
+        "_gradient_opaquely(logits, gradient, 1)",
+        ("tests/test_compile.py::test_compiled_equals_eager_for_gradients_from_one_to_1e8",),
     ),
     Fault(
         "permutations in another order",
