@@ -8,7 +8,7 @@ from conftest import relative_error
 from torch import Tensor
 
 from hyperconn import fast, functional
-from hyperconn.fast import matmul
+from hyperconn.fast import chunks, matmul
 from hyperconn.numerics import tolerance
 
 TOKENS = pytest.mark.parametrize("leading", [(), (1,), (17,), (3, 11), (2049,), (0,), (2, 0)], ids=str)
@@ -86,9 +86,15 @@ def test_products_of_the_size_of_a_model(n, tokens, onednn, monkeypatch):
     calls = count_calls(monkeypatch, "_onednn")
     monkeypatch.setattr(matmul, "onednn_at_hand", lambda: onednn)
     assert_equals_the_specification(arguments((tokens,), n, torch.float32, dim=512))
-    # The product of the forward and the gradient of the weight; and for many logits the gradient of the streams.
-    chunks = -(-tokens // matmul.CHUNK) if n == 8 else 0
-    assert len(calls) == (2 + chunks if onednn else 0)
+    assert bool(calls) == onednn
+
+
+@pytest.mark.parametrize("numbers", [1, 3 * 4 * C, 5 * 4 * C])
+@DTYPES
+def test_any_chunk_gives_the_same(numbers, dtype, monkeypatch):
+    """Of one token, of three, and of five, which does not divide the tokens there are."""
+    monkeypatch.setattr(chunks, "CHUNK", numbers)
+    assert_equals_the_specification(arguments((3, 4), 4, dtype))
 
 
 def count_calls(monkeypatch, name: str) -> list[str]:

@@ -10,24 +10,24 @@ import torch
 from torch import Tensor
 
 # Below these sizes, what oneDNN does around its product costs more than it saves.
-LEAST_PRODUCTS = 2**24
+LEAST_PRODUCTS = 2**22
 LEAST_SUMMANDS = 32
-# Tokens whose product is at hand at a time, so that it never has the size of the streams.
-CHUNK = 256
 
 
-def matmul_transposed(left: Tensor, right: Tensor) -> Tensor:
-    """``left @ right.mT``: ``(a, k), (b, k) -> (a, b)``."""
-    return _onednn(left, right) if _suits_onednn(left, right) else left @ right.mT
+def store_transposed_product(result: Tensor, left: Tensor, right: Tensor) -> None:
+    """``result = left @ right.mT``: ``(a, k), (b, k) -> (a, b)``."""
+    if _suits_onednn(left, right):
+        result.copy_(_onednn(left, right))
+    else:
+        torch.mm(left, right.mT, out=result)
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """``total += left @ right``, in place: ``(a, k), (k, b) -> (a, b)``."""
-    if len(right) < LEAST_SUMMANDS or not _suits_onednn(left, right.mT):
+    if len(right) >= LEAST_SUMMANDS and _suits_onednn(left, right.mT):
+        total.add_(_onednn(left, right.mT))
+    else:
         total.addmm_(left, right)
-        return
-    for some, rows in zip(total.split(CHUNK), left.split(CHUNK), strict=True):
-        some.add_(_onednn(rows, right.mT))
 
 
 def _onednn(left: Tensor, right: Tensor) -> Tensor:

@@ -12,9 +12,10 @@ from torch.autograd import Function
 from .. import functional
 from ..numerics import compute_dtype, outside_autocast
 from . import compiled
+from .chunks import chunks
 from .guard import fusing, handwritten
 from .pullback import Gradients, pullback
-from .shapes import broadcast, by_token, product
+from .shapes import broadcast, by_token, fresh, store_product
 
 
 def mix(streams: Tensor, post: Tensor, res: Tensor, branch_output: Tensor) -> Tensor:
@@ -52,32 +53,42 @@ class Mix(Function):
         ctx: Any, streams: Tensor, post: Tensor, res: Tensor, branch_output: Tensor, dtype: torch.dtype
     ) -> Tensor:
         ctx.save_for_backward(streams, post, res, branch_output)
-        wide = compute_dtype(streams)
+        P, wide = fresh(streams, dtype), compute_dtype(streams)
+        X, p, H, y = by_token(streams, 2), by_token(post, 1), by_token(res, 2), by_token(branch_output, 1)
         with outside_autocast(streams):
-            P = torch.empty(streams.shape, dtype=wide, device=streams.device)
-            X, tokens = by_token(streams, 2, wide), P.view(-1, *P.shape[-2:])
-            columns, rows = by_token(post, 1, wide).unsqueeze(-1), by_token(branch_output, 1, wide).unsqueeze(1)
-            torch.mul(columns, rows, out=tokens).baddbmm_(by_token(res, 2, wide), X)
-        return P.to(dtype)
+            for some in chunks(X):
+                columns, rows = p[some].to(wide).unsqueeze(-1), y[some].to(wide).unsqueeze(1)
+                _store_merge(by_token(P, 2)[some], columns, rows, H[some].to(wide), X[some].to(wide))
+        return P
 
     @staticmethod
     def backward(ctx: Any, dP: Tensor) -> Gradients:
-        streams, post, res, branch_output = ctx.saved_tensors
+        inputs = ctx.saved_tensors  # once: a checkpoint computes again what is asked for twice
         if torch.is_grad_enabled():
-            return *pullback(_specification(dP.dtype), ctx.saved_tensors, (dP,)), None
-        needs, wide = ctx.needs_input_grad, compute_dtype(streams)
-        dX = dpost = dH = dy = None
+            return *pullback(_specification(dP.dtype), inputs, (dP,)), None
+        streams, post, res, branch_output = inputs
+        wide, needed = compute_dtype(streams), zip(ctx.needs_input_grad[:4], inputs, strict=True)
+        dX, dpost, dH, dy = gradients = [fresh(tensor) if needs else None for needs, tensor in needed]
+        X, p, H, y = by_token(streams, 2), by_token(post, 1), by_token(res, 2), by_token(branch_output, 1)
         with outside_autocast(streams):
-            G = by_token(dP, 2, wide)
-            if needs[0]:
-                dX = product(by_token(res, 2, wide).mT, G, streams.shape).to(streams.dtype)
-            if needs[1]:
-                dpost = product(by_token(branch_output, 1, wide).unsqueeze(1), G.mT, post.shape).to(post.dtype)
-            if needs[2]:
-                dH = product(G, by_token(streams, 2, wide).mT, res.shape).to(res.dtype)
-            if needs[3]:
-                dy = product(by_token(post, 1, wide).unsqueeze(1), G, branch_output.shape).to(branch_output.dtype)
-        return dX, dpost, dH, dy, None
+            for some in chunks(X):
+                G = by_token(dP, 2)[some].to(wide)
+                if dX is not None:
+                    store_product(by_token(dX, 2)[some], H[some].to(wide).mT, G)
+                if dpost is not None:
+                    store_product(by_token(dpost, 1)[some].unsqueeze(1), y[some].to(wide).unsqueeze(1), G.mT)
+                if dH is not None:
+                    store_product(by_token(dH, 2)[some], G, X[some].to(wide).mT)
+                if dy is not None:
+                    store_product(by_token(dy, 1)[some].unsqueeze(1), p[some].to(wide).unsqueeze(1), G)
+        return *gradients, None
+
+
+def _store_merge(result: Tensor, columns: Tensor, rows: Tensor, H: Tensor, X: Tensor) -> None:
+    total = result if result.dtype == X.dtype else torch.empty_like(X)
+    torch.mul(columns, rows, out=total).baddbmm_(H, X)
+    if total is not result:
+        result.copy_(total)
 
 
 def _specification(dtype: torch.dtype) -> Callable[..., tuple[Tensor]]:

@@ -12,8 +12,9 @@ from torch.autograd import Function
 from .. import functional
 from ..numerics import compute_dtype, outside_autocast
 from . import compiled
+from .chunks import chunks
 from .guard import fusing, handwritten
-from .matmul import add_product, matmul_transposed
+from .matmul import add_product, store_transposed_product
 from .ownership import owned
 from .pullback import Gradients, pullback
 from .shapes import by_token
@@ -46,12 +47,15 @@ class Project(Function):
     def forward(
         ctx: Any, streams: Tensor, weight: Tensor, scale: Tensor, bias: Tensor, epsilon: float
     ) -> tuple[Tensor, Tensor]:
-        wide = compute_dtype(streams)
+        X, wide = by_token(streams, 2), compute_dtype(streams)
+        raw = torch.empty(len(X), len(bias), dtype=wide, device=streams.device)
+        norm, W = raw.new_empty(len(X), 1), weight.to(wide)
         with outside_autocast(streams):
-            V = by_token(streams.flatten(-2), 1, wide)
-            norm = torch.linalg.vector_norm(V, dim=-1, keepdim=True)
-            inverse_rms = (norm.square() / V.shape[-1] + epsilon).rsqrt()
-            raw = matmul_transposed(V, weight.to(wide))
+            for some in chunks(X):
+                V = X[some].flatten(1).to(wide)
+                torch.linalg.vector_norm(V, dim=-1, keepdim=True, out=norm[some])
+                store_transposed_product(raw[some], V, W)
+            inverse_rms = (norm.square() / W.shape[-1] + epsilon).rsqrt()
             m = torch.empty(streams.shape[:-2] + bias.shape, dtype=wide, device=streams.device)
             torch.addcmul(bias.to(wide), raw, inverse_rms * scale.to(wide), out=m.view(raw.shape))
         ctx.save_for_backward(streams, weight, scale, bias, raw, inverse_rms)
@@ -68,22 +72,27 @@ class Project(Function):
             return *pullback(_specification(ctx.epsilon), inputs, (dm, dX)), None
         streams, weight, scale, bias = inputs
         needs, wide = ctx.needs_input_grad, compute_dtype(streams)
-        dW = dα = db = None
+        X, W, α = by_token(streams, 2), weight.to(wide), scale.to(wide)
+        dX = owned(dX, streams) if needs[0] else None
+        dW = torch.zeros_like(W) if needs[1] else None
         with outside_autocast(streams):
-            V, dm, α = by_token(streams.flatten(-2), 1, wide), by_token(dm, 1, wide), scale.to(wide)
+            dm = by_token(dm, 1)
             along, draw = dm * (raw * inverse_rms), dm * (inverse_rms * α)
-            if needs[0]:
-                dX = owned(dX, streams)
-                # One factor at a time: the cube of a small inverse RMS is 0 in float32.
-                pull = torch.mv(along, α).unsqueeze(-1) * inverse_rms * inverse_rms / -V.shape[-1]
-                _add_terms(dX.view(V.shape), V, pull, draw, weight.to(wide))
-            if needs[1]:
-                dW = matmul_transposed(draw.mT, V.mT).to(weight.dtype)
-            if needs[2]:
-                dα = along.sum(0).to(scale.dtype)
-            if needs[3]:
-                db = dm.sum(0).to(bias.dtype)
-        return dX, dW, dα, db, None
+            # One factor at a time: the cube of a small inverse RMS is 0 in float32.
+            pull = torch.mv(along, α).unsqueeze(-1) * inverse_rms * inverse_rms / -W.shape[-1]
+            for some in chunks(X):
+                V = X[some].flatten(1).to(wide)
+                if dX is not None:
+                    _add_terms(by_token(dX, 2)[some].flatten(1), V, pull[some], draw[some], W)
+                if dW is not None:
+                    add_product(dW, draw[some].mT, V)
+        return (
+            dX,
+            None if dW is None else dW.to(weight.dtype),
+            along.sum(0).to(scale.dtype) if needs[2] else None,
+            dm.sum(0).to(bias.dtype) if needs[3] else None,
+            None,
+        )
 
 
 def _add_terms(total: Tensor, V: Tensor, pull: Tensor, draw: Tensor, weight: Tensor) -> None:
@@ -91,7 +100,9 @@ def _add_terms(total: Tensor, V: Tensor, pull: Tensor, draw: Tensor, weight: Ten
     if total.dtype == V.dtype:
         add_product(total.addcmul_(V, pull), draw, weight)
     else:
-        total.add_(torch.addmm(V * pull, draw, weight))
+        wide = V * pull
+        add_product(wide, draw, weight)
+        total.add_(wide)
 
 
 def _specification(epsilon: float) -> Callable[..., tuple[Tensor, Tensor]]:

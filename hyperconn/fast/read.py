@@ -11,10 +11,11 @@ from torch.autograd import Function
 from .. import functional
 from ..numerics import compute_dtype, outside_autocast
 from . import compiled
+from .chunks import chunks
 from .guard import fusing, handwritten
 from .ownership import owned
 from .pullback import Gradients, pullback
-from .shapes import broadcast, by_token, product
+from .shapes import broadcast, by_token, fresh, store_product
 
 
 def read(streams: Tensor, pre: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,11 +42,13 @@ class Read(Function):
     def forward(ctx: Any, streams: Tensor, pre: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(streams, pre)
         ctx.set_materialize_grads(False)
-        wide = compute_dtype(streams)
+        wide, u = compute_dtype(streams), fresh(streams[..., 0, :])
+        X, p = by_token(streams, 2), by_token(pre, 1)
         with outside_autocast(streams):
-            rows = by_token(pre, 1, wide).unsqueeze(1)
-            u = product(rows, by_token(streams, 2, wide), streams.shape[:-2] + streams.shape[-1:])
-        return u.to(streams.dtype), streams.view_as(streams)
+            for some in chunks(X):
+                rows = p[some].to(wide).unsqueeze(1)
+                store_product(by_token(u, 1)[some].unsqueeze(1), rows, X[some].to(wide))
+        return u, streams.view_as(streams)
 
     @staticmethod
     def backward(ctx: Any, du: Tensor | None, dX: Tensor | None) -> Gradients:
@@ -54,14 +57,16 @@ class Read(Function):
             return dX, None
         if torch.is_grad_enabled():
             return pullback(_specification, (streams, pre), (du, dX))
-        wide, dpre = compute_dtype(streams), None
+        wide, (needs_dX, needs_dpre) = compute_dtype(streams), ctx.needs_input_grad
+        dX, dpre = owned(dX, streams) if needs_dX else None, fresh(pre) if needs_dpre else None
+        X, p = by_token(streams, 2), by_token(pre, 1)
         with outside_autocast(streams):
-            rows = by_token(du, 1, wide).unsqueeze(1)
-            if ctx.needs_input_grad[1]:
-                dpre = product(rows, by_token(streams, 2, wide).mT, pre.shape).to(pre.dtype)
-            if ctx.needs_input_grad[0]:
-                dX = owned(dX, streams)
-                _add_outer(dX.view(-1, *dX.shape[-2:]), by_token(pre, 1, wide).unsqueeze(-1), rows)
+            for some in chunks(X):
+                rows = by_token(du, 1)[some].to(wide).unsqueeze(1)
+                if dpre is not None:
+                    store_product(by_token(dpre, 1)[some].unsqueeze(1), rows, X[some].to(wide).mT)
+                if dX is not None:
+                    _add_outer(by_token(dX, 2)[some], p[some].to(wide).unsqueeze(-1), rows)
         return dX, dpre
 
 
