@@ -79,7 +79,7 @@ class Kronecker(Constraint):
         return largest(doubly_stochastic_error(matrix), (matrix - nearest).abs().amax((-2, -1)))
 
     def _sizes(self) -> list[int]:
-        return [math.factorial(size) for size in prime_factors(self.streams)]
+        return [factor.num_coordinates for factor in self._permutations()]
 
     def _permutations(self) -> list[Permutation]:
         return cast(list[Permutation], list(self.factors))

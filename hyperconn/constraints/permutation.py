@@ -54,7 +54,7 @@ class Permutation(Constraint):
 
     @property
     def coordinate_sizes(self) -> tuple[int, ...]:
-        return (math.factorial(self.streams),)
+        return (len(self.permutations),)
 
     def constant_tables(self) -> dict[str, Callable[[], Tensor]]:
         return {"permutations": functools.partial(permutation_table, self.streams)}
