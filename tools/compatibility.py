@@ -33,8 +33,8 @@ PAIRS = (
 )
 PACKAGES = ("pytest", "hypothesis", "numpy", "rich", "matplotlib", "safetensors", "hyper-connections")
 TESTS = (
-    "test_compile", "test_connection", "test_constraint_laws", "test_constraints_core", "test_constraints_field", "test_fast",
-    "test_mappings", "test_parts", "test_precision", "test_recompute", "test_retraction", "test_state",
+    "test_compile", "test_connection", "test_constraint_laws", "test_constraints_core", "test_constraints_field",
+    "test_fast", "test_mappings", "test_parts", "test_precision", "test_recompute", "test_retraction", "test_state",
     "test_streams", "inspection/test_checkpoints", "inspection/test_inspect_quantities",
     "inspection/test_inspect_output", "inspection/test_continuity",
 )  # fmt: skip

@@ -70,9 +70,10 @@ class Mix(Function):
         wide, needed = compute_dtype(streams), zip(ctx.needs_input_grad[:4], inputs, strict=True)
         dX, dpost, dH, dy = gradients = [fresh(tensor) if needs else None for needs, tensor in needed]
         X, p, H, y = by_token(streams, 2), by_token(post, 1), by_token(res, 2), by_token(branch_output, 1)
+        dP = by_token(dP, 2)
         with outside_autocast(streams):
             for some in chunks(X):
-                G = by_token(dP, 2)[some].to(wide)
+                G = dP[some].to(wide)
                 if dX is not None:
                     store_product(by_token(dX, 2)[some], H[some].to(wide).mT, G)
                 if dpost is not None:

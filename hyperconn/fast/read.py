@@ -59,10 +59,10 @@ class Read(Function):
             return pullback(_specification, (streams, pre), (du, dX))
         wide, (needs_dX, needs_dpre) = compute_dtype(streams), ctx.needs_input_grad
         dX, dpre = owned(dX, streams) if needs_dX else None, fresh(pre) if needs_dpre else None
-        X, p = by_token(streams, 2), by_token(pre, 1)
+        X, p, du = by_token(streams, 2), by_token(pre, 1), by_token(du, 1)
         with outside_autocast(streams):
             for some in chunks(X):
-                rows = by_token(du, 1)[some].to(wide).unsqueeze(1)
+                rows = du[some].to(wide).unsqueeze(1)
                 if dpre is not None:
                     store_product(by_token(dpre, 1)[some].unsqueeze(1), rows, X[some].to(wide).mT)
                 if dX is not None:
