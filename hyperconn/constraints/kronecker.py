@@ -82,7 +82,7 @@ class Kronecker(Constraint):
         return [factor.num_coordinates for factor in self._permutations()]
 
     def _permutations(self) -> list[Permutation]:
-        return cast(list[Permutation], list(self.factors))
+        return cast("list[Permutation]", list(self.factors))
 
     def _lowered(self, start: Tensor) -> Tensor:
         return torch.where(start < 0, start - math.log(len(self.factors)), start)
